@@ -16,7 +16,7 @@ use controllers::{
 use http_body_util::Either;
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 
@@ -368,4 +368,60 @@ async fn a_workload_whose_write_is_refused_is_tried_again_after_ever_longer_paus
     tokio::time::sleep(Duration::from_mins(1)).await;
     let attempts = *attempts.lock().unwrap();
     assert!((3..=12).contains(&attempts), "{attempts} attempts");
+}
+
+/// A Workload with pod sets of pods of one CPU: name, count, least count.
+async fn submit_sets(cluster: &Cluster, name: &str, priority: i32, sets: &[(&str, u32, Option<u32>)]) {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": 1}}});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    let sets: Vec<Value> = sets
+        .iter()
+        .map(|(name, count, least)| json!({"name": name, "count": count, "minCount": least, "template": template}))
+        .collect();
+    let spec = json!({"queueName": "team", "priority": priority, "active": true, "podSets": sets});
+    create(cluster, "Workload", "workloads", name, spec).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_workload_preempts_if_the_whole_cannot() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 8, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "high", "team", 9, 3, 1).await;
+    admitted(&cluster, "high").await;
+    submit(&cluster, "low", "team", 0, 4, 1).await;
+    admitted(&cluster, "low").await;
+    submit_sets(&cluster, "middle", 5, &[("main", 7, Some(3))]).await;
+    let is_preempted = |object: &DynamicObject| is(object, "Preempted", "True", "InClusterQueue");
+    let low = cluster.wait(&workloads(), "default", "low", is_preempted).await;
+    let text = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 4 more needed. \
+        Pending the preemption of 1 workload(s)";
+    assert_eq!(waits(&cluster, "middle", "Pending").await, text);
+    give_back(&cluster, &low).await;
+    let middle = admitted(&cluster, "middle").await;
+    let assigned = &middle.data["status"]["admission"]["podSetAssignments"][0];
+    assert_eq!((&assigned["count"], &assigned["resourceUsage"]), (&json!(5), &json!({"cpu": "5"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_pod_set_that_lacks_quota_beside_those_before_it_is_named() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 6, json!({})).await;
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "first", "team", 0, 4, 1).await;
+    admitted(&cluster, "first").await;
+    submit_sets(&cluster, "both", 0, &[("a", 3, None), ("b", 2, None)]).await;
+    let lacks = |set: &str, text: &str| format!("couldn't assign flavors to pod set {set}: {text}");
+    let more = |more: u32| format!("insufficient unused quota for cpu in flavor default, {more} more needed");
+    let both = format!("{}; {}", lacks("a", &more(1)), lacks("b", &more(3)));
+    assert_eq!(waits(&cluster, "both", "Pending").await, both);
+    submit_sets(&cluster, "second", 0, &[("a", 1, None), ("b", 2, None)]).await;
+    assert_eq!(waits(&cluster, "second", "Pending").await, lacks("b", &more(1)));
+    submit_sets(&cluster, "never", 0, &[("a", 3, None), ("b", 4, None), ("c", 9, None)]).await;
+    let full = "insufficient quota for cpu in flavor default, previously considered podsets requests (3) + current podset \
+        request (4) > maximum capacity (6)";
+    assert_eq!(
+        waits(&cluster, "never", "Pending").await,
+        format!("{}; {}", lacks("a", &more(1)), lacks("b", full))
+    );
 }
