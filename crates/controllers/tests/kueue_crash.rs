@@ -278,3 +278,37 @@ async fn after_a_crash_at_any_write_a_preempted_group_of_pods_runs_again_and_end
     .await;
     assert!(writes > 20, "only {writes} writes were covered");
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_write_places_come_after_the_checks_and_once() {
+    let writes = walk(async |cluster| {
+        let controller = json!({"controllerName": "kueue.x-k8s.io/provisioning-request"});
+        create(cluster, "AdmissionCheck", "admissionchecks", "budget", controller).await;
+        let active = json!([{"type": "Active", "status": "True", "reason": "Active", "message": "",
+            "lastTransitionTime": "2023-11-14T22:13:20Z"}]);
+        let patch = Patch::Merge(json!({"status": {"conditions": active}}));
+        let checks = cluster.api(&kind("AdmissionCheck", "admissionchecks"), "");
+        checks.patch_status("budget", &PatchParams::default(), &patch).await.unwrap();
+        delayed_queue(cluster, "budget").await;
+        gpu_node(cluster, "early", ("lot", "1")).await;
+        submit(cluster, "w", "team", 0, 2, 2).await;
+        asks(cluster, "w").await;
+        let updates = json!([{"name": "main", "nodeSelector": {"lot": "2"}}]);
+        answer(cluster, "w", "Ready", json!({ "podSetUpdates": updates })).await;
+        gpu_node(cluster, "late", ("lot", "2")).await;
+        let w = admitted(cluster, "w").await;
+        assert_eq!(assigned(&w)["delayedTopologyRequest"], "Ready");
+        let places = assigned(&w)["topologyAssignment"].to_string();
+        assert!(places.contains("late") && !places.contains("early"), "{places}");
+        queue_status(cluster, "team", |status| status["admittedWorkloads"] == 1).await;
+        set_active(cluster, "w", false).await;
+        let w = evicted(cluster, "w", "Deactivated").await;
+        give_back(cluster, &w).await;
+        set_active(cluster, "w", true).await;
+        asks(cluster, "w").await;
+        answer(cluster, "w", "Ready", json!({})).await;
+        admitted(cluster, "w").await;
+    })
+    .await;
+    assert!(writes > 8, "only {writes} writes were covered");
+}

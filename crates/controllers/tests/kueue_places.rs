@@ -325,3 +325,52 @@ async fn a_pod_that_no_node_takes_has_failed() {
     let pod = cluster.api(&pods(), "default").get("tolerant-0").await.unwrap();
     assert_ne!(pod.data["status"]["phase"], "Failed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_kueue_gave_quota_without_places_gets_them_after_its_checks() {
+    let cluster = kueue_cluster().await;
+    active_check(&cluster, "budget").await;
+    delayed_queue(&cluster, "budget").await;
+    gpu_node(&cluster, "a", ("lot", "1")).await;
+    submit(&cluster, "train", "team", 0, 2, 2).await;
+    let admission = json!({"clusterQueue": "team", "podSetAssignments": [{"name": "main", "count": 2,
+        "flavors": {"cpu": "hosts"}, "resourceUsage": {"cpu": "4"}, "delayedTopologyRequest": "Pending"}]});
+    let time = "2023-11-14T22:13:20Z";
+    let reserved = json!({"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+        "lastTransitionTime": time});
+    let pending = json!([{"name": "budget", "state": "Pending", "message": "", "lastTransitionTime": time}]);
+    let body = json!({"apiVersion": VERSION, "kind": "Workload", "metadata": {"name": "train"},
+        "status": {"admission": admission, "conditions": [reserved], "admissionChecks": pending}});
+    let api = cluster.api(&workloads(), "default");
+    let params = kube::api::PatchParams::apply("kueue-admission").force();
+    api.patch_status("train", &params, &kube::api::Patch::Apply(body)).await.unwrap();
+    let _controller = controller(&cluster);
+    cluster.settled().await;
+    let before = api.get("train").await.unwrap();
+    assert!(condition(&before, "Admitted").is_none());
+    assert_eq!(assigned(&before)["delayedTopologyRequest"], "Pending");
+    let ready = json!([{"name": "budget", "state": "Ready", "message": "", "lastTransitionTime": time}]);
+    let patch = kube::api::Patch::Merge(json!({"status": {"admissionChecks": ready}}));
+    api.patch_status("train", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let train = admitted(&cluster, "train").await;
+    assert_eq!(assigned(&train)["delayedTopologyRequest"], "Ready");
+    assert!(domains(&train).contains("\"a\""), "{}", domains(&train));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topology_stays_until_no_flavor_names_it() {
+    let cluster = kueue_cluster().await;
+    delayed_queue(&cluster, "budget").await;
+    let topologies = kind("Topology", "topologies");
+    let _controller = controller(&cluster);
+    let is_kept = |object: &DynamicObject| {
+        object.metadata.finalizers.as_ref().is_some_and(|kept| *kept == ["kueue.x-k8s.io/resource-in-use"])
+    };
+    cluster.wait(&topologies, "", "hosts", is_kept).await;
+    cluster.delete(&topologies, "", "hosts").await;
+    cluster.settled().await;
+    assert_eq!(cluster.names(&topologies, "").await, ["hosts"]);
+    cluster.delete(&cluster_queues(), "", "team").await;
+    cluster.delete(&kind("ResourceFlavor", "resourceflavors"), "", "hosts").await;
+    cluster.wait_gone(&topologies, "", "hosts").await;
+}

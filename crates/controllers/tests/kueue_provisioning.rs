@@ -267,3 +267,51 @@ async fn a_workload_that_is_preempted_from_a_flavor_with_a_check_is_admitted_to_
     assert!(checks.is_none_or(Vec::is_empty), "{checks:?}");
     request(&cluster, "high-nodes-1").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_gets_places_on_the_nodes_that_were_provisioned_for_it() {
+    let cluster = kueue_cluster().await;
+    install_provisioning_crd(cluster.client.clone()).await.unwrap();
+    let updates = json!([{"key": "lot", "valueFromProvisioningClassDetail": "NodeGroup"}]);
+    let spec = json!({"provisioningClassName": "queued-provisioning.gke.io", "podSetUpdates": {"nodeSelector": updates}});
+    create(&cluster, "ProvisioningRequestConfig", "provisioningrequestconfigs", "gpu-nodes", spec).await;
+    check(&cluster, "gpu-nodes").await;
+    delayed_queue(&cluster, "nodes").await;
+    let first = controller(&cluster);
+    submit(&cluster, "train", "team", 0, 2, 2).await;
+    request(&cluster, "train-nodes-1").await;
+    let is_reserved = |object: &DynamicObject| is(object, "QuotaReserved", "True", "QuotaReserved");
+    let reserved = cluster.wait(&workloads(), "default", "train", is_reserved).await;
+    assert_eq!(assigned(&reserved)["delayedTopologyRequest"], "Pending");
+    assert_eq!(assigned(&reserved)["flavors"], json!({"cpu": "hosts"}));
+    assert_eq!(assigned(&reserved)["topologyAssignment"], Value::Null);
+    // The nodes are lost before they are used, and others are not those of the request.
+    gpu_node(&cluster, "other", ("lot", "pool-1")).await;
+    answer(&cluster, "train-nodes-1", &[("Provisioned", true, "there")]).await;
+    check_is(&cluster, "train", "Ready", "there").await;
+    cluster.settled().await;
+    let waiting = cluster.wait(&workloads(), "default", "train", is_reserved).await;
+    assert!(condition(&waiting, "Admitted").is_none());
+    assert_eq!(assigned(&waiting)["delayedTopologyRequest"], "Pending");
+    let events = cluster.events().await;
+    let told = "train SecondPassFailed: couldn't assign flavors to pod set main: ";
+    assert_eq!(events.iter().filter(|event| event.starts_with(told)).count(), 1, "{events:#?}");
+    drop(first);
+    let _second = controller(&cluster);
+    gpu_node(&cluster, "own", ("lot", "pool-7")).await;
+    let train = admitted(&cluster, "train").await;
+    assert_eq!(assigned(&train)["delayedTopologyRequest"], "Ready");
+    let slices = json!([{"domainCount": 1, "podCounts": {"universal": 2},
+        "valuesPerLevel": [{"universal": "own"}]}]);
+    assert_eq!(assigned(&train)["topologyAssignment"]["slices"], slices);
+    // The places are charged: a later Workload waits for nodes although it has quota.
+    submit(&cluster, "next", "team", 0, 1, 4).await;
+    request(&cluster, "next-nodes-1").await;
+    answer(&cluster, "next-nodes-1", &[("Provisioned", true, "there")]).await;
+    check_is(&cluster, "next", "Ready", "there").await;
+    cluster.settled().await;
+    let next = cluster.wait(&workloads(), "default", "next", is_reserved).await;
+    assert!(condition(&next, "Admitted").is_none());
+    finish(&cluster, "train").await;
+    admitted(&cluster, "next").await;
+}

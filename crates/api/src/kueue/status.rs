@@ -3,10 +3,13 @@
 //! The server-side apply of the field manager `kueue-admission` carries the same fields every time, so that a field is
 //! cleared by leaving it out. After `pkg/workload` and `pkg/workload/patching` of Kueue v0.19.
 
-use std::collections::BTreeMap;
+mod admission;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use admission::PLACES_PENDING;
+pub use admission::{Admission, DELAYED, PLACED, PodSetAssignment};
 
 use super::workload::{API_VERSION, Workload};
 use crate::MicroTime;
@@ -167,40 +170,6 @@ pub struct Status {
     pub reclaimable_pods: Vec<ReclaimablePods>,
 }
 
-/// The queue, flavors and places of a Workload.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Admission {
-    /// The `ClusterQueue`.
-    pub cluster_queue: String,
-    /// The pod sets.
-    #[serde(deserialize_with = "null_is_default")]
-    pub pod_set_assignments: Vec<PodSetAssignment>,
-}
-
-/// The flavors and places of a pod set.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodSetAssignment {
-    /// The pod set.
-    pub name: String,
-    /// The flavor of each resource.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub flavors: BTreeMap<String, String>,
-    /// What all its pods request, as quantities.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub resource_usage: BTreeMap<String, Value>,
-    /// The number of its pods.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<u32>,
-    /// Its topology domains.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub topology_assignment: Option<Value>,
-    /// Whether its topology domains are still to be assigned.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delayed_topology_request: Option<String>,
-}
-
 /// The state of an admission check of a Workload. External controllers write it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -352,13 +321,14 @@ impl Transition<'_> {
     pub fn sync_admitted(&mut self) {
         let (reserved, ready) = (self.status.is(QUOTA_RESERVED), self.status.are_checks_ready());
         let was_admitted = self.status.is(ADMITTED);
-        let is_admitted = reserved && ready;
+        let is_admitted = reserved && ready && !self.status.has_open_places();
         if was_admitted == is_admitted {
             return;
         }
         let since = self.status.condition(ADMITTED).and_then(Condition::since);
         let (reason, message) = match (reserved, ready) {
-            (true, true) => (ADMITTED, "The workload is admitted"),
+            (true, true) if is_admitted => (ADMITTED, "The workload is admitted"),
+            (true, true) => PLACES_PENDING,
             (false, true) => ("NoReservation", "The workload has no reservation"),
             (true, false) => ("UnsatisfiedChecks", "The workload has not all checks ready"),
             (false, false) => {
@@ -378,10 +348,12 @@ impl Transition<'_> {
         if self.status.is(ADMITTED) || self.status.condition(QUOTA_RESERVED).is_none() {
             return;
         }
-        let (reason, message) = if self.status.is(QUOTA_RESERVED) {
+        let (reason, message) = if !self.status.is(QUOTA_RESERVED) {
+            ("NoReservation", "The workload has no reservation")
+        } else if !self.status.are_checks_ready() {
             ("UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
         } else {
-            ("NoReservation", "The workload has no reservation")
+            PLACES_PENDING
         };
         self.set(ADMITTED, false, reason, message);
     }

@@ -53,6 +53,8 @@ pub(super) struct KueueState {
     /// Whether the pods of Workloads were ready when they were observed last, by uid.
     ready: BTreeMap<String, bool>,
     failures: BTreeMap<String, Failure>,
+    /// What was told about Workloads that get no places after their checks.
+    unplaced: BTreeMap<String, String>,
     /// Queues whose figures have changed, and when they are written.
     changed_queues: BTreeMap<QueueKey, MicroTime>,
     writing_queues: BTreeSet<QueueKey>,
@@ -127,6 +129,7 @@ impl KueueState {
         self.pending_since.remove(uid);
         self.failures.remove(uid);
         self.ready.remove(uid);
+        self.unplaced.remove(uid);
     }
 
     /// The write of a Workload has ended.
@@ -244,7 +247,8 @@ impl State {
         let (write, events) = match step::decide(index, row, now, pending_since, &self.config.kueue_options) {
             WorkloadStep::Await(due) => {
                 self.kueue.due.extend(due.map(|due| (due, uid.to_owned())));
-                return;
+                let failed = step::second_pass_failed(index, row);
+                return self.tell_second_pass(index, uid, failed);
             }
             WorkloadStep::Write(status, events) => (WorkloadWrite::Status(status), events),
             WorkloadStep::Deactivate => (WorkloadWrite::Spec(json!({"active": false})), Vec::new()),
@@ -281,6 +285,22 @@ impl State {
             drop(observations.send(Observation::KueueDone(KueueOutcome::Workload(key, Box::new(written)))));
         });
         self.kueue.writing.insert(uid.to_owned(), Writing { task, events, before, version, preemption });
+    }
+
+    /// Records the Event about a Workload without places after its checks, once for each text.
+    fn tell_second_pass(&mut self, index: &Index, uid: &str, failed: Option<WorkloadEvent>) {
+        let Some(failed) = failed else { return drop(self.kueue.unplaced.remove(uid)) };
+        if self.kueue.unplaced.insert(uid.to_owned(), failed.text.clone()).as_ref() == Some(&failed.text) {
+            return;
+        }
+        if let Some(row) = index.workload(uid) {
+            self.recorder.record_event(
+                &subject(&row.object),
+                failed.is_warning,
+                &failed.reason,
+                &failed.text,
+            );
+        }
     }
 
     /// Counts Workloads whose pods became ready, that have ended, and evicted ones that have released their quota.

@@ -4,8 +4,11 @@
 //! `pkg/controller/core/workload_controller.go` of Kueue v0.19.
 
 mod admission;
+mod delayed_places;
 mod failed_nodes;
 mod waiting;
+
+pub(crate) use delayed_places::second_pass_failed;
 
 use std::collections::BTreeSet;
 
@@ -282,6 +285,7 @@ impl Decision<'_> {
             return;
         }
         let was_admitted = self.status.is(ADMITTED);
+        self.write_delayed_places();
         self.transition().sync_admitted();
         if was_admitted == self.status.is(ADMITTED) {
             if !self.stop_with_its_queues() {

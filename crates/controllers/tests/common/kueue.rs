@@ -156,3 +156,27 @@ pub(crate) async fn reserve(cluster: &Cluster, workload: &str, queue: &str) {
     let params = PatchParams::apply("kueue-admission").force();
     cluster.api(&workloads(), "default").patch_status(workload, &params, &Patch::Apply(body)).await.unwrap();
 }
+
+/// The queue `team` of 8 CPUs, in a flavor with the topology of hosts, which needs a check before its pods get places.
+pub(crate) async fn delayed_queue(cluster: &Cluster, check: &str) {
+    let levels = json!({"levels": [{"nodeLabel": "kubernetes.io/hostname"}]});
+    create(cluster, "Topology", "topologies", "hosts", levels).await;
+    let flavor = json!({"nodeLabels": {"pool": "gpu"}, "topologyName": "hosts"});
+    create(cluster, "ResourceFlavor", "resourceflavors", "hosts", flavor).await;
+    let quota = json!({"name": "hosts", "resources": [{"name": "cpu", "nominalQuota": 8}]});
+    let more = json!({"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+        "admissionChecksStrategy": {"admissionChecks": [{"name": check}]}});
+    queue(cluster, "team", 8, more).await;
+}
+
+/// A node of 4 CPUs of the pool `gpu`, with one more label.
+pub(crate) async fn gpu_node(cluster: &Cluster, name: &str, label: (&str, &str)) {
+    cluster.node(name, &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
+    let labels = json!({"kubernetes.io/hostname": name, "pool": "gpu", label.0: label.1});
+    super::gang_pods::patch_node(cluster, name, &json!({"metadata": {"labels": labels}})).await;
+}
+
+/// The assignment of the first pod set of a Workload.
+pub(crate) fn assigned(workload: &DynamicObject) -> &Value {
+    &workload.data["status"]["admission"]["podSetAssignments"][0]
+}

@@ -8,17 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::kueue::status::{ADMITTED, EVICTED, PodSetAssignment};
-use api::pod::PodShape;
 use api::scheduling_gate::HOSTNAME;
 use model::{Assignment, Effect, GangState, Node, NodeName, Toleration};
-use serde_json::json;
 
-use super::places::places;
+use super::places::{places, updates_of};
 use super::{WorkloadPhase, WorkloadRow};
+use crate::Index;
 use crate::pods::{PodPhase, PodRow};
-use crate::{Index, translate};
 
-/// Places that the plan has found in the place of those on failed nodes.
+/// Places that the plan has found for pods of a Workload with quota: in the place of those on failed nodes, or those that come after
+/// its checks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Replacement {
     /// Nothing is known yet.
@@ -31,12 +30,12 @@ pub(super) enum Replacement {
 }
 
 impl WorkloadRow {
-    /// The assignment whose places are to be written, because nodes have failed.
+    /// The assignment whose places are to be written: nodes have failed, or the checks are ready.
     pub fn replaced(&self) -> Option<&Assignment> {
         if let Replacement::Found(assignment) = &self.replacement { Some(assignment) } else { None }
     }
 
-    /// Whether the last plan has found no places for those on failed nodes.
+    /// Whether the last plan has found none of the places that the Workload asks for.
     pub fn lacks_replacement(&self) -> bool {
         self.replacement == Replacement::Missing
     }
@@ -126,12 +125,9 @@ impl Index {
         let flavors = self.world.flavors().values();
         let used = flavors.filter(|flavor| assigned.flavors.values().any(|name| *name == flavor.name));
         let of_flavors = used.flat_map(|flavor| flavor.tolerations.iter().cloned());
-        let checks = row.object.status.admission_checks.iter().flat_map(|check| &check.pod_set_updates);
-        let of_set = checks.filter(|update| update["name"] == assigned.name.as_str());
-        let of_checks = of_set.flat_map(|update| {
-            let shape = PodShape::read(&json!({"spec": {"tolerations": update["tolerations"]}}));
-            translate::constraints(&shape.unwrap_or_default().scheduling).tolerations
-        });
+        let checks = updates_of(&row.object.status);
+        let of_set = checks.into_iter().filter(|(name, _)| *name == assigned.name);
+        let of_checks = of_set.flat_map(|(_, added)| added.tolerations);
         own.chain(of_flavors).chain(of_checks).collect()
     }
 
@@ -144,14 +140,16 @@ impl Index {
         Arc::new(row.object.status.unhealthy_hosts().map(node).collect())
     }
 
-    /// Applies the verdict of a plan about the places on failed nodes of a Workload.
+    /// Applies the verdict of a plan about the places that a Workload with quota asks for.
     pub(crate) fn sync_replacement(&mut self, uid: &str, is_found: bool) {
-        let Some(gang) = self.world.gang(uid).filter(|gang| !gang.unhealthy.is_empty()) else { return };
-        let GangState::Reserved(assignment) = gang.state.clone() else { return };
+        let Some(gang) = self.world.gang(uid) else { return };
+        let GangState::Reserved(assignment) = &gang.state else { return };
         let Some(row) = self.kueue.workloads.get_mut(uid) else { return };
-        if !matches!(row.phase, WorkloadPhase::Reserved(_)) {
+        let asks = !gang.unhealthy.is_empty() || row.object.status.awaits_places();
+        if !asks || !matches!(row.phase, WorkloadPhase::Reserved(_)) {
             return;
         }
+        let assignment = assignment.clone();
         row.replacement =
             if is_found { Replacement::Found(Box::new(assignment)) } else { Replacement::Missing };
         if is_found {

@@ -5,18 +5,21 @@
 //! `pkg/controller/tas/topology_ungater.go` of Kueue v0.19.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::kueue::jobs::TOPOLOGY_GATE;
 use api::kueue::provisioning;
-use api::kueue::status::{ADMITTED, Admission, PodSetAssignment};
+use api::kueue::status::{ADMITTED, Admission, PodSetAssignment, Status};
 use api::kueue::workload::Workload;
 use api::kueue::{Domain, TopologyAssignment};
+use api::pod::PodShape;
 use api::scheduling_gate::HOSTNAME;
-use model::{Assignment, FlavorIx, Node, NodeName, Places, ResourceIx};
+use model::{Assignment, Constraints, FlavorIx, Node, NodeName, Places, PodSet, ResourceIx, Term};
+use serde_json::json;
 
 use super::{WorkloadPhase, WorkloadRow};
 use crate::pods::{PodPlacement, PodRow};
-use crate::{Index, Ungating};
+use crate::{Index, Ungating, translate};
 
 /// The values of a domain, joined: no label value has this character.
 const SEPARATOR: &str = "/";
@@ -66,8 +69,18 @@ impl Index {
         places.domains.iter().filter_map(node).collect()
     }
 
-    /// When the pods of a Workload get places: not before nodes are provisioned for it.
-    pub(super) fn places_of(&self, queue: &str) -> Places {
+    /// When the pods of a Workload get places: not before nodes are provisioned for it. One with quota asks for those that its
+    /// status delays, when its checks are ready.
+    pub(super) fn places_of(&self, row: &WorkloadRow, queue: &str) -> Places {
+        let status = &row.object.status;
+        if row.holds_quota() && status.admission.is_some() {
+            let asks = status.awaits_places() && row.replaced().is_none();
+            return match (asks, status.has_open_places()) {
+                (true, _) => Places::Requested,
+                (false, true) if row.replaced().is_none() => Places::Open,
+                (false, _) => Places::AtAdmission,
+            };
+        }
         let rules = self
             .kueue
             .cluster_queues
@@ -210,6 +223,42 @@ impl Index {
             return Some(node.split(SEPARATOR).map(str::to_owned).collect());
         };
         places.levels.iter().map(|level| node.labels.get(level).cloned()).collect()
+    }
+}
+
+/// What the ready admission checks add to the constraints of pods: by pod set.
+pub(super) fn updates_of(status: &Status) -> Vec<(&str, Constraints)> {
+    let ready = status.admission_checks.iter().filter(|check| check.state == "Ready");
+    let updates = ready.flat_map(|check| &check.pod_set_updates).filter_map(|update| {
+        let spec = json!({"nodeSelector": update["nodeSelector"], "tolerations": update["tolerations"]});
+        let shape = PodShape::read(&json!({ "spec": spec })).ok()?;
+        Some((update["name"].as_str()?, translate::constraints(&shape.scheduling)))
+    });
+    updates.collect()
+}
+
+impl WorkloadRow {
+    /// The pod sets as the plan sees them: with what its ready admission checks add to their pods.
+    pub(super) fn planned_pod_sets(&self) -> Arc<[PodSet]> {
+        let updates = updates_of(&self.object.status);
+        if updates.is_empty() || !self.holds_quota() {
+            return self.pod_sets.clone();
+        }
+        let mut sets = self.pod_sets.to_vec();
+        for set in &mut sets {
+            for (_, added) in updates.iter().filter(|(name, _)| *name == set.name) {
+                set.constraints.tolerations.extend(added.tolerations.iter().cloned());
+                for (key, value) in &added.node_selector {
+                    let known =
+                        set.constraints.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+                    // Nodes have one value of a label: with two wanted ones, none matches.
+                    if known != value {
+                        set.constraints.node_affinity = vec![Term::default()];
+                    }
+                }
+            }
+        }
+        sets.into()
     }
 }
 

@@ -31,12 +31,12 @@ pub struct WorkloadRow {
     pub phase: WorkloadPhase,
     /// It is to be evicted for another gang, and the status does not say so yet.
     pub eviction: Option<Eviction>,
-    pod_sets: Arc<[PodSet]>,
+    pub(super) pod_sets: Arc<[PodSet]>,
     /// Why its requests are refused.
     pub(super) refusal: Option<String>,
     /// An admission that is decided and not observed yet.
     assumed: Option<Assignment>,
-    /// What the plan says about its places on failed nodes.
+    /// What the plan says about its places on failed nodes, and about those that come after its checks.
     pub(super) replacement: Replacement,
 }
 
@@ -187,8 +187,10 @@ impl Index {
         let (assumed, eviction) =
             known.map_or((None, None), |known| (known.assumed.clone(), known.eviction.clone()));
         let is_replacing = |known: &&WorkloadRow| {
-            known.object.status.unhealthy_nodes == object.status.unhealthy_nodes
-                && known.object.status.admission == object.status.admission
+            let (before, after) = (&known.object.status, &object.status);
+            before.unhealthy_nodes == after.unhealthy_nodes
+                && before.admission == after.admission
+                && before.awaits_places() == after.awaits_places()
         };
         let replacement = known.filter(is_replacing).map(|known| known.replacement.clone());
         let queue = known.map(WorkloadRow::queue_key);
@@ -237,11 +239,14 @@ impl Index {
             refused = refused.take().or(problem);
             let shape = shape.unwrap_or_default();
             let request = effective_request(&spec).unwrap_or_default();
+            let counted = self.kueue.rules.counted(&request);
             PodSet {
                 name: set.name.clone(),
                 count: set.count,
                 min_count: set.min_count.filter(|_| self.kueue.rules.admits_in_part),
-                request: translate::amounts(&self.kueue.rules.counted(&request), self.world.resources_mut()),
+                request: translate::amounts(&request, self.world.resources_mut()),
+                charged: (counted != request)
+                    .then(|| translate::amounts(&counted, self.world.resources_mut()).into()),
                 constraints: translate::constraints(&shape.scheduling),
                 group: set.topology_request.as_ref().and_then(requests::group),
                 topology: set.topology_request.as_ref().and_then(requests::topology),
@@ -385,11 +390,11 @@ impl Index {
             local_queue: self.world.local_queue_ix(&local_queue),
             priority: self.effective_priority(row) * 1000,
             queued_at: row.queued_at(&self.kueue.rules),
-            pod_sets: row.pod_sets.clone(),
+            pod_sets: row.planned_pod_sets(),
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
             runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
             reclaimable: self.reclaimed(row),
-            places: self.places_of(&queue_name),
+            places: self.places_of(row, &queue_name),
             unhealthy: self.unhealthy_nodes(row),
             gated: self.kueue.rules.gates_preemption && row.object.has_closed_gate(),
             state,

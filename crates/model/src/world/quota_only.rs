@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::World;
+use crate::assignment::Assignment;
 use crate::gang::{Gang, GangState, Places};
 use crate::queue::{Queue, QueueIx};
 use crate::quota::FlavorIx;
@@ -57,17 +58,20 @@ impl World {
         self.without_room.get(gang)
     }
 
+    /// The pod sets whose pods have no node in an assignment of a gang, and get one when they ask for it: their positions.
+    pub fn open_pod_sets(&self, gang: &Gang, assignment: &Assignment) -> Vec<usize> {
+        let shape = Shape { places_open: false, ..gang.shape() };
+        let never = self.unplaced(gang.queue, &shape, &assignment.flavors);
+        let is_open =
+            |at: &usize| assignment.unplaced_in(*at) > 0 && never.get(*at).is_none_or(|count| *count == 0);
+        (0..shape.pod_sets.len()).filter(is_open).collect()
+    }
+
     /// Ends the request for places of a gang if none of its pods without a node may get one.
     pub(super) fn settle_places(&self, gang: &mut Gang) {
         let GangState::Reserved(assignment) = &gang.state else { return };
-        if gang.places == Places::Requested {
-            let shape = gang.shape();
-            let never = self.unplaced(gang.queue, &shape, &assignment.flavors);
-            let is_open =
-                |at: usize| assignment.unplaced_in(at) > 0 && never.get(at).is_none_or(|count| *count == 0);
-            if !(0..shape.pod_sets.len()).any(is_open) {
-                gang.places = Places::AtAdmission;
-            }
+        if gang.places == Places::Requested && self.open_pod_sets(gang, assignment).is_empty() {
+            gang.places = Places::AtAdmission;
         }
     }
 }

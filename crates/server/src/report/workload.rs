@@ -67,10 +67,13 @@ fn pending(wait: &PendingStatus, is_actual: bool) -> Vec<String> {
 }
 
 fn holds(places: &WorkloadPlaces, mode: Mode) -> Vec<String> {
-    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks } = places;
+    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, awaits_places } = places;
     let since = since.map_or_else(String::new, |since| format!(" since {since}"));
     let first = match (mode, is_admitted) {
         (Mode::Actual, true) => format!("is admitted{since}"),
+        (Mode::Actual, false) if awaits_places.is_some() => {
+            format!("holds quota{since} and waits for places of its pods")
+        }
         (Mode::Actual, false) if open_checks.is_empty() => format!("holds quota{since}"),
         (Mode::Actual, false) => format!("holds quota{since} and waits for its admission checks"),
         (Mode::Simulated, true) => "would be admitted now".into(),
@@ -82,6 +85,7 @@ fn holds(places: &WorkloadPlaces, mode: Mode) -> Vec<String> {
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
         format!("check {name} is {state}{message}")
     }));
+    lines.extend(awaits_places.iter().filter(|lacks| !lacks.is_empty()).cloned());
     lines.extend(ends.map(|end| format!("must have ended at {end}")));
     lines
 }
@@ -124,7 +128,7 @@ pub(super) fn value(report: &WorkloadReport) -> Value {
 }
 
 fn held(places: &WorkloadPlaces) -> Value {
-    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks } = places;
+    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, awaits_places } = places;
     let state = if *is_admitted { "admitted" } else { "quota reserved" };
     let mut value = json!({"state": state, "podSets": pod_sets});
     if let Some(since) = since {
@@ -132,6 +136,9 @@ fn held(places: &WorkloadPlaces) -> Value {
     }
     if let Some(ends) = ends {
         value["ends"] = json!(ends.to_string());
+    }
+    if let Some(lacks) = awaits_places {
+        value["awaitsPlaces"] = json!(lacks);
     }
     if !open_checks.is_empty() {
         let check = |(name, state, message): &(String, String, String)| json!({"name": name, "state": state, "message": message});

@@ -7,7 +7,7 @@ use api::kueue::status::{
     Status,
 };
 use index::{BlockerKind, Index, WorkloadPhase, WorkloadRow};
-use model::{GangKey, GangStatus, Time};
+use model::{GangKey, GangStatus, Time, Verdict};
 
 use crate::config::KueueOptions;
 use crate::kueue::step::{self, WorkloadStep};
@@ -55,6 +55,8 @@ pub struct WorkloadPlaces {
     pub pod_sets: Vec<PodSetAssignment>,
     /// The admission checks that are not ready: name, state, message.
     pub open_checks: Vec<(String, String, String)>,
+    /// What its places lack, if they are all that it waits for; empty before they were planned.
+    pub awaits_places: Option<String>,
 }
 
 /// Reports one Workload.
@@ -103,11 +105,12 @@ fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhas
         WorkloadPhase::Starting(_) => {
             let step = step::decide(index, row, now, now, &KueueOptions::default());
             let WorkloadStep::Write(decided, _) = step else {
-                return WorkloadReportPhase::Holds(held(row, status));
+                return WorkloadReportPhase::Holds(held(index, row, status));
             };
-            WorkloadReportPhase::Holds(WorkloadPlaces { since: None, ends: None, ..held(row, &decided) })
+            let held = held(index, row, &decided);
+            WorkloadReportPhase::Holds(WorkloadPlaces { since: None, ends: None, ..held })
         }
-        WorkloadPhase::Reserved(_) => WorkloadReportPhase::Holds(held(row, status)),
+        WorkloadPhase::Reserved(_) => WorkloadReportPhase::Holds(held(index, row, status)),
     }
 }
 
@@ -148,7 +151,11 @@ fn stop_policy(queue: &LocalQueue) -> Option<&str> {
 }
 
 /// What a Workload holds by this status.
-fn held(row: &WorkloadRow, status: &Status) -> WorkloadPlaces {
+fn held(index: &Index, row: &WorkloadRow, status: &Status) -> WorkloadPlaces {
+    let lacks = || {
+        let verdict = index.world().verdict(row.uid()).filter(|_| row.lacks_replacement());
+        verdict.and_then(Verdict::shortage).map(ToString::to_string).unwrap_or_default()
+    };
     let since = |kind| status.condition(kind).filter(|known| known.is_true()).and_then(Condition::since);
     let is_admitted = status.is(ADMITTED);
     let since = since(if is_admitted { ADMITTED } else { QUOTA_RESERVED });
@@ -167,6 +174,7 @@ fn held(row: &WorkloadRow, status: &Status) -> WorkloadPlaces {
         open_checks: open
             .map(|check| (check.name.clone(), check.state.clone(), check.message.clone()))
             .collect(),
+        awaits_places: status.awaits_places().then(lacks),
     }
 }
 

@@ -1,27 +1,33 @@
 //! The admission that is written for a decision of the planner.
 
 use api::kueue::quantity::canonical;
-use api::kueue::status::{Admission, PodSetAssignment};
+use api::kueue::status::{Admission, DELAYED, PodSetAssignment};
 use index::{Index, WorkloadRow};
-use model::{Assignment, Effect, FlavorIx, PodSet, World};
+use model::{Assignment, Effect, FlavorIx, Places, PodSet, World};
 
 /// The admission of a Workload with this assignment. A pod set without pods gets the first flavors of its queue whose taints
 /// it tolerates.
 pub(super) fn of(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> Option<Admission> {
     let world = index.world();
     let gang = world.gang(row.uid())?;
+    let delayed = match gang.places {
+        Places::Open => world.open_pod_sets(gang, assignment),
+        Places::AtAdmission | Places::Requested => Vec::new(),
+    };
     let groups = world.queues().get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
     let sets = row.pod_sets().iter().enumerate().map(|(at, set)| {
         let count = u32::try_from(assignment.count(at)).unwrap_or(u32::MAX);
         let mut flavors = assignment.flavors.get(at).cloned().unwrap_or_default();
         for group in groups.iter().filter(|_| count == 0) {
-            for resource in group.resources.iter().filter(|resource| set.request.get(**resource).0 > 0) {
+            for resource in
+                group.resources.iter().filter(|resource| set.quota_request().get(**resource).0 > 0)
+            {
                 let first = group.flavors.iter().find(|flavor| tolerates(world, set, **flavor));
                 flavors.extend(first.map(|first| (*resource, *first)));
             }
         }
         let usage = flavors.keys().map(|resource| {
-            let amount = set.request.get(*resource).0.saturating_mul(i64::from(count));
+            let amount = set.quota_request().get(*resource).0.saturating_mul(i64::from(count));
             let name = world.resources().name(*resource);
             (name.to_owned(), canonical(name, amount).into())
         });
@@ -34,7 +40,7 @@ pub(super) fn of(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> O
             resource_usage: usage.collect(),
             count: Some(count),
             topology_assignment: index.topology_assignment(assignment, at).map(|places| places.to_v1beta2()),
-            ..PodSetAssignment::default()
+            delayed_topology_request: delayed.contains(&at).then(|| DELAYED.to_owned()),
         }
     });
     Some(Admission {
