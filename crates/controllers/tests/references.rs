@@ -236,8 +236,18 @@ async fn poll(
 
 #[tokio::test(start_paused = true)]
 async fn a_gang_that_is_not_planned_is_tried_on_other_places_and_pauses_longer_each_time() {
+    is_tried_on_other_places(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_forgets_no_node_that_a_gang_avoids_and_no_pause() {
+    is_tried_on_other_places(true).await;
+}
+
+/// A gang whose pods are refused again and again. `restarts`: after each requeue by another controller.
+async fn is_tried_on_other_places(restarts: bool) {
     let cluster = cluster(&["a", "b"]).await;
-    let _controller = cluster.controller();
+    let mut controller = cluster.controller();
     let claims = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
     cluster.submit(gang("dra", &claims)).await;
     let (mut tried, mut job_uid) = (Vec::new(), None);
@@ -250,8 +260,13 @@ async fn a_gang_that_is_not_planned_is_tried_on_other_places_and_pauses_longer_e
         let is_requeued = |wrapper: &DynamicObject| wrapper.data["status"]["numberOfRequeueings"] == times;
         let api = cluster.api(&wrappers(Group::Mcad), "default");
         tried.push((places, pause, poll(api, "dra", is_requeued).await.1));
+        if restarts {
+            drop(controller);
+            controller = cluster.controller();
+        }
         cluster.delete_now(&resource("v1", "Pod", "pods"), "default", "dra-0").await;
     }
+    drop(controller);
     // Without other nodes, it waits until those that failed longest ago are no longer excluded. Times are in minutes.
     let expected = [("a", 0, 5), ("b", 0, 5), ("a", 5, 10), ("b", 5, 20), ("a", 15, 40)];
     let expected = expected.map(|(node, pause, held)| (format!("[{{\"{node}\":1}}]"), pause, held));

@@ -64,7 +64,7 @@ pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;
 pub(crate) use pod_rules::InternedRules;
 pub use references::{ReferencedChange, ReferencedKind, References};
-pub use unschedulable::UnschedulablePods;
+pub use unschedulable::{TroubledPods, UnschedulablePods};
 
 use crate::kinds::{Kind, KindState};
 use crate::kueue::Kueue;

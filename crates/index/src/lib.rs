@@ -38,7 +38,7 @@ mod wrapper;
 pub use dry_run::{DryRun, DryRunAnswer, TemplateId};
 pub use index::{
     AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, Overrun, ReferencedChange,
-    ReferencedKind, References, Ungating, UnschedulablePods,
+    ReferencedKind, References, TroubledPods, Ungating, UnschedulablePods,
 };
 pub use kinds::{Kind, KindState};
 pub use kueue::{
@@ -53,7 +53,7 @@ pub use pods::{PodPhase, PodRow};
 pub use reserved_places::ReservedPlaces;
 pub use spec_summary::{ItemSummary, SpecSummary};
 pub use translate::{assignment_from_json, assignment_to_json};
-pub use wrapper::{Wrapper, WrapperKey};
+pub use wrapper::{Wrapper, WrapperKey, is_newer};
 
 /// Removes an element of a set in a map, and the set with its last element.
 pub fn remove_from<K, Q, E, F>(map: &mut BTreeMap<K, BTreeSet<E>>, key: &Q, element: &F)

@@ -250,7 +250,7 @@ impl Wrapper {
 }
 
 /// Whether `new` is a later resource version than `old`. If one of them is not a number, any other version is later.
-pub(crate) fn is_newer(new: &str, old: &str) -> bool {
+pub fn is_newer(new: &str, old: &str) -> bool {
     match (new.parse::<u64>(), old.parse::<u64>()) {
         (Ok(new), Ok(old)) => new > old,
         _ => new != old,

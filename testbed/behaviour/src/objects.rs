@@ -201,7 +201,10 @@ pub fn condition_lines(wrapper: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
     let conditions = wrapper["status"]["conditions"].as_array();
-    let of_mcad = conditions.into_iter().flatten().filter(|c| c["type"] != "PlacesReserved");
+    let of_mcad = conditions
+        .into_iter()
+        .flatten()
+        .filter(|c| c["type"] != "PlacesReserved" && c["type"] != "NodesAvoided");
     of_mcad.map(|c| line(c).trim_end().to_owned()).collect()
 }
 

@@ -23,6 +23,10 @@ pub const QUOTA_RESERVED: &str = "QuotaReserved";
 pub const PLACES_RESERVED: &str = "PlacesReserved";
 /// Reason of a [`QUOTA_RESERVED`] and of a [`PLACES_RESERVED`].
 pub const ADMITTED: &str = "Admitted";
+/// Condition type: nodes that the gang avoids after its pods found no place there, each until a time. MCAD has no such type.
+pub const NODES_AVOIDED: &str = "NodesAvoided";
+/// Reason of a [`NODES_AVOIDED`].
+pub const UNSCHEDULABLE: &str = "PodsUnschedulable";
 /// Condition type: all objects exist.
 pub const DISPATCHED: &str = "Dispatched";
 /// Condition type: a tracked pod runs.
@@ -265,6 +269,11 @@ pub fn requeue(status: &mut Status, spec: &Spec, group: Group, reason: RequeueRe
     status.canrun = false;
     status.running = 0;
     set_sender(status, &format!("PreemptQueueJobs - CanRun: false -- {reason}"));
+}
+
+/// Records the nodes that a requeued gang avoids. `record` names them, as the index reads it back.
+pub fn avoid_nodes(status: &mut Status, record: &str, now: MicroTime) {
+    replace(status, NODES_AVOIDED, UNSCHEDULABLE, record, now);
 }
 
 /// The objects of a requeued gang are deleted: it returns to the queue, or ends after too many requeues.

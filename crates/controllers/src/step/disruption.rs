@@ -3,7 +3,7 @@
 
 use api::MicroTime;
 use api::appwrapper::Status;
-use api::appwrapper::transition::{self, RequeueReason};
+use api::appwrapper::transition::RequeueReason;
 use index::{Index, ObjectKey, Wrapper};
 
 use super::{NewEvent, Step, message};
@@ -18,7 +18,7 @@ pub(super) fn requeue(
 ) -> Step {
     let disrupted = i64::try_from(pods.len()).unwrap_or(i64::MAX);
     let cause = RequeueReason::PodsDisrupted { disrupted, running: status.running };
-    transition::requeue(&mut status, &wrapper.summary.spec, wrapper.key.group, cause, now);
+    super::shortfall::requeue(index, wrapper, &mut status, cause, now);
     let text = format!(
         "{} ended by a loss of its node or by an eviction; the gang is requeued",
         names_and_verb(pods)

@@ -118,8 +118,7 @@ pub(super) fn step(
     let OpenShortfall { shortfall, since, explanation } = open;
     let due = since.plus_s(requeue_after_s(wrapper));
     if due <= now {
-        let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
-        transition::requeue(&mut status, spec, group, shortfall.cause, now);
+        requeue(index, wrapper, &mut status, shortfall.cause, now);
         return Step::Requeue(status, index.cached_pods(wrapper));
     }
     let report = since.plus_s(shortfall.report_after_s()).min(due);
@@ -135,6 +134,20 @@ pub(super) fn step(
         return Step::ReadEvents(uids);
     }
     report_shortfall(index, wrapper, status, open, (due, wake))
+}
+
+/// The gang is requeued, and avoids the nodes that refused its pods.
+pub(super) fn requeue(
+    index: &Index,
+    wrapper: &Wrapper,
+    status: &mut Status,
+    cause: RequeueReason,
+    now: MicroTime,
+) {
+    transition::requeue(status, &wrapper.summary.spec, wrapper.key.group, cause, now);
+    if let Some(record) = index.record_of_failed_nodes(wrapper, status, now) {
+        transition::avoid_nodes(status, &record, now);
+    }
 }
 
 /// The status says what the gang lacks, why, and when the gang is requeued.

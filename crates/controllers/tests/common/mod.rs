@@ -391,7 +391,8 @@ pub(crate) fn story(status: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
     let all = status["conditions"].as_array().into_iter().flatten();
-    let of_mcad = all.filter(|condition| condition["type"] != "PlacesReserved");
+    let of_mcad =
+        all.filter(|condition| condition["type"] != "PlacesReserved" && condition["type"] != "NodesAvoided");
     of_mcad.map(|condition| line(condition).trim_end().to_owned()).collect()
 }
 

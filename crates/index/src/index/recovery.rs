@@ -43,6 +43,7 @@ impl Index {
         };
         let begins_stopping =
             matches!(wrapper.phase, Phase::Running(_)) && matches!(phase, Phase::Stopping(..));
+        let is_seen_first = wrapper.phase == Phase::Unknown && phase != Phase::Unknown;
         let is_recovered = wrapper.phase == Phase::Unknown && matches!(phase, Phase::Running(_));
         if phase == Phase::Finished && wrapper.phase != Phase::Finished {
             self.unregister_kinds(uid);
@@ -54,8 +55,8 @@ impl Index {
         if is_recovered {
             self.note_absent_objects(uid);
         }
-        if begins_stopping {
-            self.exclude_failed_nodes(uid);
+        if begins_stopping || is_seen_first {
+            self.exclude_recorded_nodes(uid);
         }
         self.publish(uid);
     }

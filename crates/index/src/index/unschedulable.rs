@@ -2,18 +2,21 @@
 //! place.
 //!
 //! Such a gang is requeued as a whole. The nodes that failed are excluded for this gang for a while, so that the next
-//! plan uses other nodes.
+//! plan uses other nodes. The status of the gang records them, so that a restart of the controller forgets none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::MicroTime;
-use api::appwrapper::transition;
-use model::{Assignment, NodeName};
+use api::appwrapper::{Status, transition};
+use model::{Assignment, GangState, NodeName};
 
 use super::{GangPod, Index};
-use crate::phase::{Phase, StopReason};
+use crate::phase::Phase;
 use crate::pods::{PodPhase, PodPlacement, PodRow};
 use crate::wrapper::Wrapper;
+
+/// Maximum number of nodes in a record: statuses have a maximum size.
+const RECORDED_MAX: usize = 200;
 
 /// The unschedulable pods of a gang.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +29,37 @@ pub struct UnschedulablePods {
     pub nodes: BTreeSet<NodeName>,
 }
 
+/// Pods of gangs that are not where they should be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TroubledPods {
+    /// The scheduler found no node for them.
+    pub unschedulable: u64,
+    /// They are bound to a node beside the places of their gang.
+    pub misplaced: u64,
+}
+
 impl Index {
+    /// The pods of gangs that are not where they should be, by namespace.
+    pub fn troubled_pods(&self) -> BTreeMap<&str, TroubledPods> {
+        let mut troubled: BTreeMap<&str, TroubledPods> = BTreeMap::new();
+        let refused = self.pods.iter().filter(|row| row.unschedulable.is_some() && !row.is_deleting);
+        for row in refused.filter(|row| row.tracked.is_some() || row.workload.is_some()) {
+            troubled.entry(&row.namespace).or_default().unschedulable += 1;
+        }
+        for pod in self.world.pods() {
+            let (Some((gang, set)), Some(node)) = (&pod.gang, &pod.node) else { continue };
+            let gang = self.world.gang(gang).map(|gang| &gang.state);
+            let Some(GangState::Reserved(assignment)) = gang else { continue };
+            let Some(places) = assignment.pod_sets.get(*set).filter(|places| !places.is_empty()) else {
+                continue; // Its pods get no nodes from a plan.
+            };
+            if places.iter().all(|(planned, _)| planned != node) {
+                troubled.entry(&pod.namespace).or_default().misplaced += 1;
+            }
+        }
+        troubled
+    }
+
     /// The unschedulable pods of a gang with an assignment. Pods beyond the assignment do not count: an operator may
     /// create more pods than the gang declared.
     pub fn unschedulable_pods(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> UnschedulablePods {
@@ -87,19 +120,35 @@ impl Index {
         }
     }
 
-    /// Excludes the nodes of unschedulable pods for a gang that is being requeued. The exclusion lasts twice the next
-    /// requeue time, so that it is still in force if the gang fails on other nodes. A restart of the controller forgets
-    /// it.
-    pub(super) fn exclude_failed_nodes(&mut self, uid: &str) {
-        let Some(wrapper) = self.wrappers.get(uid) else { return };
-        let Phase::Stopping(StopReason::Requeue, Some(_)) = &wrapper.phase else { return };
+    /// The record of the nodes that a gang avoids once it is requeued for its unschedulable pods: the nodes of these pods, and
+    /// those that it avoids already. An exclusion lasts twice the next requeue time, so that it is still in force if the gang
+    /// fails on other nodes. `None` without a new node.
+    pub fn record_of_failed_nodes(
+        &self,
+        wrapper: &Wrapper,
+        status: &Status,
+        now: MicroTime,
+    ) -> Option<String> {
         let nodes = self.unschedulable_pods(wrapper, &self.pods_of(wrapper)).nodes;
-        let requeued =
-            wrapper.status.conditions.iter().rev().find(|c| c.kind == transition::PREEMPT_CANDIDATE);
-        let Some(since) = requeued.map(|condition| condition.last_transition_micro_time) else { return };
-        let until = since.plus_s(wrapper.status.requeueing_s.saturating_mul(2));
-        if let Some(wrapper) = self.wrappers.get_mut(uid) {
-            for node in nodes {
+        if nodes.is_empty() {
+            return None;
+        }
+        let until = now.plus_s(status.requeueing_s.saturating_mul(2));
+        let known = wrapper.excluded_nodes.iter().filter(|(node, _)| !nodes.contains(*node));
+        let mut all: Vec<_> = nodes.iter().map(|node| (until, node)).collect();
+        all.extend(known.map(|(node, until)| (*until, node)));
+        all.sort_by(|a, b| b.cmp(a)); // What lasts longest first.
+        let texts = all.iter().take(RECORDED_MAX).map(|(until, node)| format!("{node} until {until}"));
+        Some(texts.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Excludes the nodes that the status of a gang records: it is being requeued, or this process sees it first.
+    pub(super) fn exclude_recorded_nodes(&mut self, uid: &str) {
+        let now = MicroTime(self.world.clock().0);
+        let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
+        let record = wrapper.status.condition(transition::NODES_AVOIDED, transition::UNSCHEDULABLE);
+        for (node, until) in record.into_iter().flat_map(|record| recorded_nodes(&record.message)) {
+            if until > now {
                 self.exclusion_expiry.insert((until, uid.to_owned()));
                 wrapper.excluded_nodes.insert(node, until);
             }
@@ -133,6 +182,15 @@ impl Index {
             self.publish(uid);
         }
     }
+}
+
+/// The nodes of a record, and until when they are avoided. Other text has none.
+fn recorded_nodes(record: &str) -> Vec<(NodeName, MicroTime)> {
+    let parsed = record.split(", ").filter_map(|text| {
+        let (node, until) = text.split_once(" until ")?;
+        Some((node.into(), MicroTime::parse(until)?))
+    });
+    parsed.take(RECORDED_MAX).collect()
 }
 
 /// The planned nodes of a pod set to which none of its pods is bound.
