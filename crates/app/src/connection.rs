@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use controllers::{Config, Kueue, Observer};
+use controllers::{Config, Kueue, Meter, Observer};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -21,12 +21,14 @@ pub(crate) struct Connection {
 impl Connection {
     /// A client of the cluster, and the version of its API server.
     pub(crate) async fn open(&self) -> Result<(Client, String)> {
-        Self::open_with(self.config().await?).await
+        Self::open_with(self.config().await?, &Meter::default()).await
     }
 
-    /// The same from the configuration of a client.
-    pub(crate) async fn open_with(config: kube::Config) -> Result<(Client, String)> {
+    /// The same from the configuration of a client. Its requests are measured.
+    pub(crate) async fn open_with(mut config: kube::Config, meter: &Meter) -> Result<(Client, String)> {
+        config.default_retry = false; // The client of the meter repeats requests, and counts them.
         let client = Client::try_from(config).context("cannot create a client from the kubeconfig")?;
+        let client = meter.client(&client);
         let version = client.apiserver_version().await.context("the cluster does not answer")?;
         Ok((client, version.git_version))
     }

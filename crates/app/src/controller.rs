@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
-use controllers::{Controller, Packing, Shutdown};
+use controllers::{Controller, Meter, Packing, Shutdown};
 use kube::Client;
 use server::{Readiness, Registrar};
 use tokio::sync::watch;
@@ -13,10 +13,11 @@ use crate::connection::Connection;
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
 use crate::groups::parse_group;
-use crate::kueue::{Duties, Kueue, KueueArgs, SharedController};
+use crate::kueue::{self, Duties, Kueue, KueueArgs, SharedController, set_when_read};
 use crate::lease_thread::LeaseThread;
 use crate::packing;
 use crate::signal::Termination;
+use crate::telemetry::{Activity, Telemetry, TelemetryArgs};
 
 /// Flags of `muster controller`.
 #[derive(clap::Args)]
@@ -27,6 +28,8 @@ pub(crate) struct Args {
     dispatch: DispatchArgs,
     #[command(flatten)]
     kueue: KueueArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
 }
 
 /// Flags of the part `appwrappers`.
@@ -68,23 +71,29 @@ struct DispatchArgs {
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
-    let Args { connection, dispatch, kueue } = args;
+    let Args { connection, dispatch, kueue, telemetry } = args;
     let dispatches = kueue.dispatches();
     let kueue = kueue.load()?;
     let connection = connection.config().await?;
-    let (client, version) = Connection::open_with(connection.clone()).await?;
+    let meter = Meter::default();
+    let (client, version) = Connection::open_with(connection.clone(), &meter).await?;
     let (stop, stopping) = watch::channel(());
     let mut running = JoinSet::new();
     let duties = kueue.as_ref().map(Kueue::duties).unwrap_or_default();
+    let telemetry = telemetry.over(kueue.as_ref().map_or_else(Telemetry::default, Kueue::telemetry));
     let mut shared = None;
     if dispatches {
-        let cluster = Cluster { connection: connection.clone(), client: client.clone(), version };
+        let cluster =
+            Cluster { connection: connection.clone(), client: client.clone(), version, meter: meter.clone() };
         shared = Some(dispatch.start(&mut running, cluster, &stopping, duties).await?);
     } else {
         println!("muster serves a cluster of version {version}");
     }
     if let Some(kueue) = kueue {
-        running.spawn(kueue.run(connection, client, shared, stopping.clone()));
+        let cluster = kueue::Cluster { connection, client, meter };
+        running.spawn(kueue.run(cluster, shared, telemetry, stopping.clone()));
+    } else if let Some(shared) = shared {
+        running.spawn(serve(telemetry, client, shared, until_dropped(&stopping)));
     }
     drop(stopping);
     tokio::select! {
@@ -102,6 +111,28 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
 }
 
+/// Serves metrics and probes of the controller of AppWrappers until `stopped` completes. A candidate is ready: it stands by.
+async fn serve(
+    telemetry: Telemetry,
+    client: Client,
+    shared: SharedController,
+    stopped: Shutdown,
+) -> Result<()> {
+    let SharedController { metrics, synced, elects, leads } = shared;
+    let activity = Activity { elects, leads, ready: Readiness::default() };
+    let mut servers = telemetry.serve(client, metrics, activity.clone()).await?;
+    let _reading = if elects {
+        activity.ready.set();
+        JoinSet::new()
+    } else {
+        set_when_read(activity.ready, synced)
+    };
+    tokio::select! {
+        () = stopped => Ok(()),
+        Some(ended) = servers.join_next() => ended.context("a server failed")?.context("a server failed"),
+    }
+}
+
 /// Completes when the sender is dropped.
 pub(crate) fn until_dropped(stopping: &watch::Receiver<()>) -> Shutdown {
     let mut stopping = stopping.clone();
@@ -115,6 +146,7 @@ struct Cluster {
     connection: kube::Config,
     client: Client,
     version: String,
+    meter: Meter,
 }
 
 impl DispatchArgs {
@@ -122,7 +154,7 @@ impl DispatchArgs {
     async fn start(
         self,
         running: &mut JoinSet<Result<()>>,
-        Cluster { connection, client, version }: Cluster,
+        Cluster { connection, client, version, meter }: Cluster,
         stopping: &watch::Receiver<()>,
         duties: Duties,
     ) -> Result<SharedController> {
@@ -141,6 +173,7 @@ impl DispatchArgs {
             gates: self.gates,
             kueue: duties.acts,
             metrics: duties.metrics,
+            meter,
             kueue_options: duties.options,
             jobs: duties.jobs,
             provisioning: duties.provisioning,
@@ -159,7 +192,7 @@ impl DispatchArgs {
         }
         let install = (!self.no_install).then_some(Install { groups, quota: self.quota });
         let shared = SharedController {
-            metrics: controller.kueue_metrics(),
+            metrics: controller.metrics(),
             synced: controller.synced(),
             elects: election.is_some(),
             leads: Readiness::default(),

@@ -16,24 +16,27 @@ use api::kueue::config::{Configuration, GoDuration, LeaderElection, Tls};
 use api::kueue::jobs::{JobKind, declare};
 use api::kueue::webhooks::ReviewedKind;
 use controllers::{
-    Controller, JobsConfig, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig,
+    Controller, JobsConfig, KueueOptions, LeaderElectionConfig, Meter, Metrics, MetricsConfig,
     ProvisioningConfig, Shutdown,
 };
 use kube::Client;
 use serde_json::Value;
 use server::kueue::{Namespaces, Webhooks};
 use server::{Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::controller::until_dropped;
 use crate::election::identity;
 use crate::lease_thread::LeaseThread;
+use crate::telemetry::{Activity, Address, Telemetry, bind};
 use parts::{Kinds, Part};
 
 /// Life of the certificate of the webhooks.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
+
+/// The folder with the certificate of the metrics, if Kueue does not manage certificates: as in Kueue.
+const METRICS_CERTIFICATE: &str = "/etc/kueue/metrics/certs";
 
 /// Flags of Kueue's API.
 #[derive(clap::Args)]
@@ -57,7 +60,8 @@ pub(crate) struct KueueArgs {
     /// ClusterQueue (true or false) wins over this flag.
     #[arg(long)]
     place_pods: bool,
-    /// Serve metrics on this port, instead of the address in the configuration. 0: as the configuration says.
+    /// Serve metrics on this port of the loopback interface, instead of the address in the configuration. 0: as the configuration
+    /// says.
     #[arg(long = "metricsPort", alias = "metrics-port", default_value_t = 0, value_name = "PORT")]
     metrics_port: u16,
     /// Accepted for scripts that start Kueue. It has no effect: --log selects what is logged.
@@ -187,7 +191,7 @@ pub(crate) struct Duties {
 
 /// The controller of AppWrappers, if it plans Workloads, too.
 pub(crate) struct SharedController {
-    pub(crate) metrics: KueueMetrics,
+    pub(crate) metrics: Metrics,
     /// Whether it has read the state of the cluster.
     pub(crate) synced: watch::Receiver<bool>,
     /// Whether it acts only with a lease.
@@ -211,21 +215,21 @@ impl Kueue {
     /// Serves and acts until `stopped` completes. With a shared controller, it only serves.
     pub(crate) async fn run(
         self,
-        connection: kube::Config,
-        client: Client,
+        Cluster { connection, client, meter }: Cluster,
         shared: Option<SharedController>,
+        telemetry: Telemetry,
         stopping: watch::Receiver<()>,
     ) -> Result<()> {
         let election = self.election()?;
-        let (ready, mut leads) = (Readiness::default(), Readiness::default());
-        let mut servers = JoinSet::new();
-        self.serve_probes(&mut servers, ready.clone()).await?;
-        let controller = self.controller(client.clone());
-        let (mut metrics, mut elects) = (controller.kueue_metrics(), election.is_some());
+        let controller = self.controller(client.clone(), meter);
+        let (mut metrics, mut activity) = (controller.metrics(), Activity::default());
+        activity.elects = election.is_some();
         if let Some(shared) = &shared {
-            (metrics, elects, leads) = (shared.metrics.clone(), shared.elects, shared.leads.clone());
+            metrics = shared.metrics.clone();
+            (activity.elects, activity.leads) = (shared.elects, shared.leads.clone());
         }
-        self.serve_metrics(&mut servers, elects, leads.clone(), metrics).await?;
+        let Activity { leads, ready, .. } = activity.clone();
+        let mut servers = telemetry.serve(client.clone(), metrics, activity).await?;
         let (mut serving, mut registrar, mut watching) = (None, None, JoinSet::new());
         if self.webhooks {
             let (server, keeps) = self.webhook_server(client.clone()).await?;
@@ -290,11 +294,12 @@ impl Kueue {
         led.map_err(anyhow::Error::from).and(released)
     }
 
-    fn controller(&self, client: Client) -> Controller {
+    fn controller(&self, client: Client, meter: Meter) -> Controller {
         let config = controllers::Config {
             groups: Vec::new(),
             kueue: self.acts,
             metrics: self.metrics_config(),
+            meter,
             kueue_options: self.options(),
             jobs: self.jobs_config(),
             provisioning: self.provisioning_config(),
@@ -309,40 +314,40 @@ impl Kueue {
         !self.is_shared && acts
     }
 
-    async fn serve_probes(&self, servers: &mut JoinSet<std::io::Result<()>>, ready: Readiness) -> Result<()> {
-        let health = self.configuration.fields.health.clone().unwrap_or_default();
-        let address = health.health_probe_bind_address.unwrap_or_default();
-        let Some(listener) = bind(&address, "health.healthProbeBindAddress").await? else { return Ok(()) };
-        let alive = health.liveness_endpoint_name.unwrap_or_default();
-        let readiness = health.readiness_endpoint_name.unwrap_or_default();
-        let router = server::probes(alive.trim_matches('/'), readiness.trim_matches('/'), ready);
-        servers.spawn(async move { axum::serve(listener, router).await });
-        Ok(())
+    /// Where the configuration has metrics and probes served.
+    pub(crate) fn telemetry(&self) -> Telemetry {
+        let fields = &self.configuration.fields;
+        let (metrics, health) =
+            (fields.metrics.clone().unwrap_or_default(), fields.health.clone().unwrap_or_default());
+        let metrics = match self.metrics_port {
+            Some(port) => Address { text: format!("127.0.0.1:{port}"), named_by: "--metricsPort" },
+            None => {
+                Address { text: metrics.bind_address.unwrap_or_default(), named_by: "metrics.bindAddress" }
+            }
+        };
+        let probes = Address {
+            text: health.health_probe_bind_address.unwrap_or_default(),
+            named_by: "health.healthProbeBindAddress",
+        };
+        let management = fields.internal_cert_management.clone().unwrap_or_default();
+        let is_external = management.enable == Some(false);
+        let trimmed = |name: Option<String>| name.unwrap_or_default().trim_matches('/').to_owned();
+        Telemetry {
+            metrics,
+            certificate: (is_external && Path::new(METRICS_CERTIFICATE).exists())
+                .then(|| METRICS_CERTIFICATE.into()),
+            tls: self.tls(),
+            probes,
+            alive: trimmed(health.liveness_endpoint_name),
+            ready: trimmed(health.readiness_endpoint_name),
+        }
     }
 
-    async fn serve_metrics(
-        &self,
-        servers: &mut JoinSet<std::io::Result<()>>,
-        elects: bool,
-        leads: Readiness,
-        of_controller: KueueMetrics,
-    ) -> Result<()> {
-        let metrics = self.configuration.fields.metrics.clone().unwrap_or_default();
-        let address = match self.metrics_port {
-            Some(port) => format!(":{port}"),
-            None => metrics.bind_address.unwrap_or_default(),
-        };
-        let Some(listener) = bind(&address, "metrics.bindAddress").await? else { return Ok(()) };
-        let router = server::metrics(move || {
-            let role = match (elects, leads.is_set()) {
-                (false, _) => "standalone",
-                (true, true) => "leader",
-                (true, false) => "follower",
-            };
-            build_info() + &of_controller.text(role)
-        });
-        servers.spawn(async move { axum::serve(listener, router).await });
-        Ok(())
+    /// The options of TLS that the configuration names.
+    fn tls(&self) -> TlsOptions {
+        let options = self.configuration.fields.tls.as_ref();
+        let options = options.filter(|_| self.configuration.gates.enabled("TLSOptions"));
+        options.map(tls_options).unwrap_or_default()
     }
 
     /// The server of the webhooks; and what keeps its certificate and registers them, unless the admin does.
@@ -354,8 +359,7 @@ impl Kueue {
         let Some(listener) = bind(&address, "webhook.host").await? else {
             bail!("webhook.host: {host:?} is not an address");
         };
-        let options = fields.tls.as_ref().filter(|_| self.configuration.gates.enabled("TLSOptions"));
-        let options = options.map(tls_options).unwrap_or_default();
+        let options = self.tls();
         let management = fields.internal_cert_management.clone().unwrap_or_default();
         if management.enable == Some(true) {
             let names = WebhookNames {
@@ -400,6 +404,13 @@ impl Kueue {
     }
 }
 
+/// A cluster, how it is reached, and what measures the requests to it.
+pub(crate) struct Cluster {
+    pub(crate) connection: kube::Config,
+    pub(crate) client: Client,
+    pub(crate) meter: Meter,
+}
+
 /// What acts while this process leads.
 struct Actor {
     controller: Controller,
@@ -425,7 +436,7 @@ async fn control(controller: Controller, ready: Readiness, stopped: Shutdown) ->
 }
 
 /// Sets the readiness when a controller has read the state of the cluster, until the value is dropped.
-fn set_when_read(ready: Readiness, mut synced: watch::Receiver<bool>) -> JoinSet<()> {
+pub(crate) fn set_when_read(ready: Readiness, mut synced: watch::Receiver<bool>) -> JoinSet<()> {
     let mut reading = JoinSet::new();
     reading.spawn(async move {
         if synced.wait_for(|is_synced| *is_synced).await.is_ok() {
@@ -447,40 +458,5 @@ fn tls_options(tls: &Tls) -> TlsOptions {
         cipher_suites: tls.cipher_suites.clone().unwrap_or_default(),
         // A number that is no key exchange is refused as 0.
         key_exchanges: key_exchanges.map(|&number| u16::try_from(number).unwrap_or(0)).collect(),
-    }
-}
-
-/// Listens on an address as Go writes it: `:8443` is all interfaces, `0` is none.
-async fn bind(address: &str, field: &str) -> Result<Option<TcpListener>> {
-    if address == "0" {
-        return Ok(None);
-    }
-    let full = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
-    let listener = TcpListener::bind(&full).await;
-    listener.map(Some).with_context(|| format!("{field}: cannot listen on {address:?}"))
-}
-
-/// `kueue_build_info`, with the labels that Kueue's has.
-fn build_info() -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-    format!(
-        "# HELP kueue_build_info The version of the controller. The value is always 1.\n\
-         # TYPE kueue_build_info gauge\n\
-         kueue_build_info{{git_version=\"muster-{version}\",git_commit=\"\",build_date=\"\",go_version=\"\",compiler=\"rustc\",platform=\"{platform}\"}} 1\n"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn an_address_is_one_of_go() {
-        assert!(bind("0", "health").await.unwrap().is_none());
-        assert!(bind(":0", "health").await.unwrap().is_some());
-        assert!(bind("127.0.0.1:0", "health").await.unwrap().is_some());
-        let wrong = bind("8443", "metrics.bindAddress").await.unwrap_err();
-        assert_eq!(wrong.to_string(), "metrics.bindAddress: cannot listen on \"8443\"");
     }
 }

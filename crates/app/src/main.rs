@@ -16,6 +16,7 @@ mod release;
 mod replay;
 mod report;
 mod signal;
+mod telemetry;
 mod up;
 mod visibility;
 mod why;
@@ -30,15 +31,10 @@ use tracing_subscriber::EnvFilter;
 #[derive(Parser)]
 #[command(name = "muster", version)]
 struct Cli {
-    /// Log filter: `level` or `target=level,…`.
-    #[arg(
-        long,
-        global = true,
-        env = "MUSTER_LOG",
-        default_value = "warn,kube_runtime::watcher=error,kube_client::client=error",
-        value_name = "FILTER"
-    )]
-    log: EnvFilter,
+    /// Log filter: `level` or `target=level,…`. Default: warnings; of `muster controller` also its decisions
+    /// (`decision=info`).
+    #[arg(long, global = true, env = "MUSTER_LOG", value_name = "FILTER")]
+    log: Option<EnvFilter>,
     /// Log format.
     #[arg(long, global = true, env = "MUSTER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     log_format: LogFormat,
@@ -62,6 +58,18 @@ enum Command {
     Replay(replay::Args),
 }
 
+impl Command {
+    /// What is logged by default.
+    fn logged(&self) -> &'static str {
+        match self {
+            Self::Controller(_) => "warn,decision=info,kube_runtime::watcher=error,kube_client::client=error",
+            Self::Up(_) | Self::Why(_) | Self::Plan(_) | Self::Release(_) | Self::Replay(_) => {
+                "warn,kube_runtime::watcher=error,kube_client::client=error"
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum LogFormat {
     Text,
@@ -71,7 +79,8 @@ enum LogFormat {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let logs = tracing_subscriber::fmt().with_env_filter(cli.log).with_writer(std::io::stderr);
+    let filter = cli.log.unwrap_or_else(|| EnvFilter::new(cli.command.logged()));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match cli.log_format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),

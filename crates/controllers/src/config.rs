@@ -9,6 +9,7 @@ use model::{FairSharing, Packing, Plan, Snapshot};
 
 use crate::jobs::JobsConfig;
 use crate::kueue::metrics::MetricsConfig;
+use crate::meter::Meter;
 use crate::provisioning::ProvisioningConfig;
 
 /// Returns the current time. All timestamps and deadlines use this clock.
@@ -43,6 +44,8 @@ pub struct Config {
     pub kueue: Kueue,
     /// Which of Kueue's metrics are served.
     pub metrics: MetricsConfig,
+    /// What counts and measures the work of this process.
+    pub meter: Meter,
     /// How Kueue's objects are treated.
     pub kueue_options: KueueOptions,
     /// The jobs of Kueue's API that are started and stopped with their Workloads.
@@ -65,6 +68,7 @@ impl Default for Config {
             gates: true,
             kueue: Kueue::default(),
             metrics: MetricsConfig::default(),
+            meter: Meter::default(),
             kueue_options: KueueOptions::default(),
             jobs: JobsConfig::default(),
             provisioning: None,

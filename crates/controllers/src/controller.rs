@@ -1,6 +1,7 @@
 //! The control loop: apply all new observations, plan, reconcile the AppWrappers that changed.
 //!
 //! - `kinds`: discovery of kinds, and which resources are watched
+//! - `decisions`: counts and logs decisions
 //! - `kueue`: writes of Kueue's Workloads and queues
 //! - `steps`: starts the next step of each AppWrapper and applies its outcome
 //! - `dry_runs`: asks what admission makes of the pods of templates
@@ -14,6 +15,7 @@
 //! - `reports`: the status of AppWrappers and Workloads, and what would happen to others if they were created now
 //! - `observe`: a read-only controller, for `muster why` and `muster plan` of an administrator
 
+mod decisions;
 mod decode_errors;
 mod departures;
 mod dry_runs;
@@ -42,6 +44,7 @@ use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 pub(crate) use decode_errors::DecodeError;
 pub(crate) use kueue::KueueOutcome;
@@ -58,6 +61,7 @@ use crate::events::Recorder;
 use crate::jobs::Jobs;
 use crate::kueue::metrics::Totals;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
+use crate::meter::{Meter, Metrics};
 use crate::observations::{Observation, Senders, Source, queue};
 use crate::overruns::{self, OverrunRecord};
 use crate::provisioning::Provisioning;
@@ -119,6 +123,17 @@ impl Controller {
         let (client, clock) = (self.client.clone(), self.config.clock.clone());
         let plans_workloads = self.config.kueue != Kueue::Off;
         Reports::new(client, clock, self.index.clone(), self.synced.subscribe(), plans_workloads)
+    }
+
+    /// All metrics of this controller.
+    pub fn metrics(&self) -> Metrics {
+        let acts_on_kueue = self.config.kueue != Kueue::Off || !self.config.jobs.kinds.is_empty();
+        Metrics {
+            meter: self.config.meter.clone(),
+            index: self.index.clone(),
+            clock: self.config.clock.clone(),
+            kueue: acts_on_kueue.then(|| self.kueue_metrics()),
+        }
     }
 
     /// Whether the state of the cluster has been read, so that the controller acts.
@@ -196,6 +211,10 @@ impl Controller {
                 observation = observations.recv() => state.apply(observation),
                 () = due => {}
             }
+            let (begun, meter) = (Instant::now(), &state.config.meter);
+            for (queue, depth) in ["watch events", "results"].into_iter().zip(observations.depths()) {
+                meter.set("queue_depth", &[("queue", queue)], depth);
+            }
             for _ in 1..OBSERVATIONS_PER_ROUND_MAX {
                 let Some(observation) = observations.try_recv() else { break };
                 state.apply(Some(observation));
@@ -208,6 +227,8 @@ impl Controller {
             state.check_orphans();
             state.report_decode_errors();
             state.start_forecast();
+            state.config.meter.set("steps_in_flight", &[], state.in_flight.len() + state.kueue.writes());
+            state.config.meter.took("round_duration_seconds", &[], begun.elapsed());
             self.synced
                 .send_if_modified(|synced| std::mem::replace(synced, state.has_synced) != state.has_synced);
             let generation = state.index.read().unwrap_or_else(PoisonError::into_inner).world().generation();
@@ -291,13 +312,13 @@ impl State {
         Self::index(&index).set_aging(config.dynamic_priority);
         Self::index(&index).set_admits_workloads(config.kueue == Kueue::Scheduler);
         Self::index(&index).set_kueue_rules(config.kueue_options.rules.clone());
-        let mut watches = Watches::new(client.clone(), observations.of_watches);
+        let mut watches = Watches::new(client.clone(), observations.of_watches, config.meter.clone());
         watches.nodes();
         watches.namespaces();
         watches.pods();
         watches.definitions();
         Self {
-            recorder: Recorder::new(client.clone(), config.clock.clone()),
+            recorder: Recorder::new(client.clone(), config.clock.clone(), config.meter.clone()),
             permits: Arc::new(Semaphore::new(config.writers.max(1))),
             ungatings: Arc::new(Semaphore::new(config.writers.max(1))),
             unsynced: BTreeSet::from([Source::Nodes, Source::Namespaces, Source::Pods, Source::Definitions]),
@@ -398,10 +419,12 @@ impl State {
             Observation::ObjectDeleted(uid) => index.delete_object(&uid),
             Observation::Wrapper(group, wrapper) => {
                 self.decode_errors.forget(&wrapper.metadata.uid);
+                self.config.meter.seen(&wrapper.metadata.uid, &wrapper.metadata.resource_version);
                 index.upsert_wrapper(group, *wrapper, now);
             }
             Observation::Undecodable(error) => self.decode_errors.add(*error),
             Observation::WrapperDeleted(uid) => {
+                self.config.meter.seen(&uid, "");
                 index.delete_wrapper(&uid);
                 self.forget(&uid);
             }
@@ -485,7 +508,8 @@ impl State {
         if !(has_changed || is_due) {
             return;
         }
-        let (applied, planned) = plan_until_settled(&mut index, now, self.config.inspect.as_ref());
+        let (applied, planned) =
+            plan_until_settled(&mut index, now, self.config.inspect.as_ref(), Some(&self.config.meter));
         for uid in applied.started {
             self.failures.remove(&uid);
         }
@@ -503,15 +527,29 @@ impl State {
 
 /// Plans until another plan without new observations would decide nothing more. Returns what all plans have started and
 /// stopped, and the generation of the world that the last one has taken into account.
-fn plan_until_settled(index: &mut Index, now: MicroTime, inspect: Option<&Inspect>) -> (AppliedPlan, u64) {
+fn plan_until_settled(
+    index: &mut Index,
+    now: MicroTime,
+    inspect: Option<&Inspect>,
+    meter: Option<&Meter>,
+) -> (AppliedPlan, u64) {
     let (mut all, mut planned) = (AppliedPlan::default(), index.world().generation());
     for _ in 0..PLANS_PER_ROUND_MAX {
         let snapshot = index.world().snapshot(Time(now.0));
+        let begun = Instant::now();
         let plan: Plan = planner::plan(&snapshot);
+        if let Some(meter) = meter {
+            meter.took("plan_duration_seconds", &[], begun.elapsed());
+            decisions::planned(meter, index, &plan);
+        }
         if let Some(inspect) = inspect {
             inspect(&snapshot, &plan);
         }
-        let AppliedPlan { started, stopped, has_lost_nominations } = index.apply_plan(plan);
+        let applied = index.apply_plan(plan);
+        if let Some(meter) = meter {
+            decisions::applied(meter, index, &applied);
+        }
+        let AppliedPlan { started, stopped, has_lost_nominations } = applied;
         planned = index.world().generation();
         index.settle();
         all.started.extend(started);

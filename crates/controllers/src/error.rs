@@ -52,6 +52,22 @@ pub enum Error {
 }
 
 impl Error {
+    /// The cause in one word, for metrics.
+    pub(crate) fn cause(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "Refused",
+            Self::NotAdmitted(_) => "NotAdmitted",
+            Self::NotAllowed(_) => "NotAllowed",
+            Self::Conflict(_) => "Conflict",
+            Self::Exists(_) => "Exists",
+            Self::NotFound(_) => "NotFound",
+            Self::Unreachable(_) => "Unreachable",
+            Self::Failing(_) => "Failing",
+            Self::LeaseLost(_) => "LeaseLost",
+            Self::NotEstablished { .. } => "NotEstablished",
+        }
+    }
+
     /// Whether a retry can succeed although nothing else changes.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Failing(_))

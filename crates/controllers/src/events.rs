@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::api_calls::{FIELD_MANAGER, ResourcePath};
 use crate::config::Clock;
+use crate::meter::Meter;
 use crate::step::NewEvent;
 
 /// Maximum number of queued events; further events are dropped.
@@ -33,11 +34,12 @@ pub(crate) struct Subject {
 pub(crate) struct Recorder {
     queue: mpsc::Sender<(String, Value)>,
     clock: Clock,
+    meter: Meter,
     writer: JoinHandle<()>,
 }
 
 impl Recorder {
-    pub(crate) fn new(client: Client, clock: Clock) -> Self {
+    pub(crate) fn new(client: Client, clock: Clock, meter: Meter) -> Self {
         let (queue, mut events) = mpsc::channel::<(String, Value)>(QUEUE_MAX);
         let writer = tokio::spawn(async move {
             let kind = Kind::new("v1", "Event");
@@ -48,7 +50,7 @@ impl Recorder {
                 }
             }
         });
-        Self { queue, clock, writer }
+        Self { queue, clock, meter, writer }
     }
 
     /// Queues an event about an AppWrapper.
@@ -74,6 +76,7 @@ impl Recorder {
         let recorded = RECORDED.fetch_add(1, Ordering::Relaxed);
         let event = event(subject, is_warning, reason, text, (self.clock)(), recorded.into());
         if self.queue.try_send((subject.namespace.clone(), event)).is_err() {
+            self.meter.count("events_dropped_total", &[]);
             tracing::debug!(reason, "an event was dropped");
         }
     }

@@ -32,9 +32,10 @@ use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::config::{Clock, Config};
+use crate::config::Config;
 use crate::error::Error;
 use crate::events::{Recorder, Subject};
+use crate::meter::Meter;
 use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
@@ -102,6 +103,7 @@ pub(crate) struct Jobs {
     tasks: JoinSet<(JobKey, Written)>,
     permits: Arc<Semaphore>,
     recorder: Recorder,
+    meter: Meter,
 }
 
 /// The outcome of a write, and the Events to record about it.
@@ -116,19 +118,22 @@ impl Jobs {
     /// Starts the watches. `None` if no kind of jobs is managed.
     pub(crate) fn of(client: &Client, config: &Config) -> Option<Self> {
         let is_on = !config.jobs.kinds.is_empty();
-        is_on.then(|| Self::new(client.clone(), config.jobs.clone(), config.clock.clone(), config.writers))
+        is_on.then(|| Self::new(client.clone(), config))
     }
 
-    fn new(client: Client, config: JobsConfig, clock: Clock, writers: usize) -> Self {
+    fn new(client: Client, config: &Config) -> Self {
+        let Config { clock, writers, meter, jobs, .. } = config;
+        let (clock, meter, config) = (clock.clone(), meter.clone(), jobs.clone());
         let (senders, observations) = queue();
-        let mut watches = Watches::new(client.clone(), senders.of_watches);
+        let mut watches = Watches::new(client.clone(), senders.of_watches, meter.clone());
         let sources: Vec<JobsSource> =
             (0..config.kinds.len()).map(JobsSource::Job).chain(JobsSource::OTHERS).collect();
         for source in &sources {
             watches.jobs(*source, &config);
         }
         Self {
-            recorder: Recorder::new(client.clone(), clock.clone()),
+            recorder: Recorder::new(client.clone(), clock.clone(), meter.clone()),
+            meter,
             client,
             objects: Objects::of(&config.kinds),
             config,
@@ -137,7 +142,7 @@ impl Jobs {
             unsynced: sources.into_iter().map(Source::Jobs).collect(),
             queue: WorkQueue::new(clock),
             tasks: JoinSet::new(),
-            permits: Arc::new(Semaphore::new(writers.max(1))),
+            permits: Arc::new(Semaphore::new((*writers).max(1))),
         }
     }
 
@@ -162,6 +167,7 @@ impl Jobs {
             if self.unsynced.is_empty() {
                 self.reconcile();
             }
+            self.meter.set("queue_depth", &[("queue", "jobs")], self.queue.depth());
         }
     }
 
@@ -237,6 +243,7 @@ impl Jobs {
                 self.queue.expect(key, written.before);
             }
             Err(error) => {
+                self.meter.count("retries_total", &[("cause", error.cause()), ("of", "jobs")]);
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(job = written.subject.name, %error, "a write about a job failed, retrying");
                 }

@@ -17,6 +17,7 @@
 //! - `step`, `execute`: decides the next step of an AppWrapper; performs it
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
 //! - `events`: Kubernetes Events
+//! - `meter`: Muster's metrics
 //! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
 //! - `dry_run`: the objects of an AppWrapper in a dry run, for `muster plan`
 //! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
@@ -38,6 +39,7 @@ mod json_depth;
 mod kueue;
 mod leadership;
 mod lease;
+mod meter;
 mod observations;
 mod overruns;
 mod owners;
@@ -64,6 +66,7 @@ pub use jobs::JobsConfig;
 pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};
+pub use meter::{METRICS, Meter, Metric, MetricType, Metrics, Role};
 pub use model::{FairSharing, GangStatus, Packing, PendingStatus};
 pub use provisioning::ProvisioningConfig;
 pub use published_config::{publish_config, publish_kueue_options, published_config};

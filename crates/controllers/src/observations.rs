@@ -60,6 +60,11 @@ impl Receiver {
         }
     }
 
+    /// How many observations of watches and how many results of tasks wait.
+    pub(crate) fn depths(&self) -> [usize; 2] {
+        [self.of_watches.len(), self.of_tasks.len()]
+    }
+
     /// The next observation if there is one; results of tasks first.
     pub(crate) fn try_recv(&mut self) -> Option<Observation> {
         self.of_tasks.try_recv().or_else(|_| self.of_watches.try_recv()).ok()

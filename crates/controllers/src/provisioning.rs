@@ -18,9 +18,10 @@ use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::config::{Clock, Config};
+use crate::config::Config;
 use crate::error::Error;
 use crate::events::Recorder;
+use crate::meter::Meter;
 use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
@@ -56,23 +57,26 @@ pub(crate) struct Provisioning {
     tasks: JoinSet<(Item, Step, Result<(), Error>)>,
     permits: Arc<Semaphore>,
     recorder: Recorder,
+    meter: Meter,
 }
 
 impl Provisioning {
     /// Starts the watches, if the check is on.
     pub(crate) fn of(client: &Client, config: &Config) -> Option<Self> {
         let check = config.provisioning?;
-        Some(Self::new(client.clone(), check, config.clock.clone(), config.writers))
+        Some(Self::new(client.clone(), check, config))
     }
 
-    fn new(client: Client, config: ProvisioningConfig, clock: Clock, writers: usize) -> Self {
+    fn new(client: Client, config: ProvisioningConfig, of: &Config) -> Self {
+        let (clock, meter) = (of.clock.clone(), of.meter.clone());
         let (senders, observations) = queue();
-        let mut watches = Watches::new(client.clone(), senders.of_watches);
+        let mut watches = Watches::new(client.clone(), senders.of_watches, meter.clone());
         for source in ProvisioningSource::ALL {
             watches.provisioning(source);
         }
         Self {
-            recorder: Recorder::new(client.clone(), clock.clone()),
+            recorder: Recorder::new(client.clone(), clock.clone(), meter.clone()),
+            meter,
             client,
             config,
             objects: Objects::default(),
@@ -81,7 +85,7 @@ impl Provisioning {
             unsynced: ProvisioningSource::ALL.map(Source::Provisioning).into(),
             queue: WorkQueue::new(clock),
             tasks: JoinSet::new(),
-            permits: Arc::new(Semaphore::new(writers.max(1))),
+            permits: Arc::new(Semaphore::new(of.writers.max(1))),
         }
     }
 
@@ -104,6 +108,7 @@ impl Provisioning {
                 self.apply(observation);
             }
             self.reconcile();
+            self.meter.set("queue_depth", &[("queue", "provisioning")], self.queue.depth());
         }
     }
 
@@ -183,6 +188,7 @@ impl Provisioning {
             self.queue.expect(item, before);
             return;
         }
+        self.meter.count("retries_total", &[("cause", error.cause()), ("of", "provisioning")]);
         let until = self.queue.retry(item.clone());
         if let Some((check, text)) = step.write.refusal(&error) {
             let known = self.objects.refusals.get(&item);

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::backoff::ExponentialBackoff;
 use crate::controller::DecodeError;
 use crate::crds;
+use crate::meter::Meter;
 use crate::observations::{Observation, Source};
 use crate::watch_failures::{WatchFailure, WatchFailures};
 use crate::watched::{HasMeta, Watched};
@@ -30,6 +31,7 @@ use crate::watched::{HasMeta, Watched};
 pub(crate) struct Watches {
     client: Client,
     observations: Sender<Observation>,
+    meter: Meter,
     tasks: JoinSet<()>,
     running: BTreeMap<Source, AbortHandle>,
 }
@@ -41,8 +43,8 @@ pub(crate) struct Handlers<T> {
 }
 
 impl Watches {
-    pub(crate) fn new(client: Client, observations: Sender<Observation>) -> Self {
-        Self { client, observations, tasks: JoinSet::new(), running: BTreeMap::new() }
+    pub(crate) fn new(client: Client, observations: Sender<Observation>, meter: Meter) -> Self {
+        Self { client, observations, meter, tasks: JoinSet::new(), running: BTreeMap::new() }
     }
 
     /// Watches all nodes.
@@ -157,8 +159,8 @@ impl Watches {
         self.stop(&source);
         while self.tasks.try_join_next().is_some() {}
         let api: Api<Watched<T>> = Api::all_with(self.client.clone(), resource);
-        let task =
-            self.tasks.spawn(run_watch(api, config, source.clone(), handlers, self.observations.clone()));
+        let watch = WatchTask::new(source.clone(), handlers, self.observations.clone(), self.meter.clone());
+        let task = self.tasks.spawn(run_watch(api, config, watch));
         self.running.insert(source, task);
     }
 }
@@ -191,6 +193,7 @@ struct WatchTask<T> {
     handlers: Handlers<T>,
     /// A full queue holds up this watch, not the results of writes.
     observations: Sender<Observation>,
+    meter: Meter,
     /// Names by uid of all existing objects, to find the objects that were deleted between two lists.
     known: BTreeMap<String, String>,
     /// The list so far.
@@ -210,27 +213,33 @@ enum StreamEnd {
 }
 
 /// Runs one watch until the loop ends.
-async fn run_watch<T: HasMeta>(
-    api: Api<Watched<T>>,
-    config: watcher::Config,
-    source: Source,
-    handlers: Handlers<T>,
-    observations: Sender<Observation>,
-) {
-    let mut task = WatchTask {
-        source,
-        handlers,
-        observations,
-        known: BTreeMap::new(),
-        listed: Vec::new(),
-        failures: WatchFailures::default(),
-        synced_at: None,
-        is_first_list: true,
-    };
+async fn run_watch<T: HasMeta>(api: Api<Watched<T>>, config: watcher::Config, mut task: WatchTask<T>) {
     while let StreamEnd::Restart = task.read(changes(api.clone(), config.clone())).await {}
 }
 
 impl<T: HasMeta> WatchTask<T> {
+    fn new(source: Source, handlers: Handlers<T>, observations: Sender<Observation>, meter: Meter) -> Self {
+        Self {
+            source,
+            handlers,
+            observations,
+            meter,
+            known: BTreeMap::new(),
+            listed: Vec::new(),
+            failures: WatchFailures::default(),
+            synced_at: None,
+            is_first_list: true,
+        }
+    }
+
+    /// Notes a failure. Returns it when the loop is to proceed without the watch.
+    fn failed(&mut self, failure: WatchFailure) -> Option<WatchFailure> {
+        let code = failure.code.unwrap_or_default().to_string();
+        let labels = [("code", code.as_str()), ("resource", &self.source.to_string())];
+        self.meter.count("watch_failures_total", &labels);
+        self.failures.record(&self.source, failure)
+    }
+
     /// Reads one stream of changes.
     async fn read(&mut self, changes: impl Stream<Item = watcher::Result<Event<Watched<T>>>>) -> StreamEnd {
         let mut changes = std::pin::pin!(changes);
@@ -276,6 +285,7 @@ impl<T: HasMeta> WatchTask<T> {
                 (Vec::new(), false)
             }
             Ok(Event::InitDone) => {
+                self.meter.count("watch_lists_total", &[("resource", &self.source.to_string())]);
                 let mut reports = self.list_done();
                 if self.failures.is_reported() && self.failures.was_listed {
                     self.synced_at = Some(Instant::now() + PROBATION);
@@ -297,7 +307,7 @@ impl<T: HasMeta> WatchTask<T> {
                 let is_list = matches!(error, watcher::Error::InitialListFailed(_));
                 let is_on_probation = self.failures.is_reported() && self.failures.was_listed && !is_list;
                 self.synced_at = is_on_probation.then(|| Instant::now() + PROBATION);
-                let report = self.failures.record(&self.source, WatchFailure::of(&error));
+                let report = self.failed(WatchFailure::of(&error));
                 // A watch that works again after a failure shows no event. A list does.
                 let is_restart = report.is_some() && self.failures.was_listed;
                 (
@@ -361,7 +371,7 @@ impl<T: HasMeta> WatchTask<T> {
     fn stalled(&mut self) -> Vec<Observation> {
         let text = format!("no answer within {} s", LIST_STALLS_AFTER.as_secs());
         let failure = WatchFailure::without_status(text);
-        let first = self.failures.record(&self.source, failure.clone());
+        let first = self.failed(failure.clone());
         let report = first.or_else(|| self.failures.record(&self.source, failure));
         report.map(|why| Observation::WatchFailed(self.source.clone(), why)).into_iter().collect()
     }

@@ -61,6 +61,11 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
         self.due.insert((time, item));
     }
 
+    /// The number of items that have changed, and of items that are being written.
+    pub(crate) fn depth(&self) -> usize {
+        self.dirty.len() + self.writing.len()
+    }
+
     /// Takes the items that have changed or are due.
     pub(crate) fn take(&mut self, now: MicroTime) -> BTreeSet<K> {
         while self.due.first().is_some_and(|(due, _)| *due <= now) {

@@ -22,7 +22,7 @@
 //!
 //! - [`kueue`]: Kueue's webhooks: conversion, defaults and validation
 //! - `webhook_server`, `certificate_files`: their HTTPS server, with a certificate from a folder or a Secret
-//! - `probes`: probes of Kubernetes, and metrics
+//! - `probes`, `metrics`: probes of Kubernetes; metrics for Prometheus
 //! - `connections`: TLS connections
 
 pub mod admission;
@@ -33,6 +33,7 @@ mod connections;
 mod front_proxy;
 pub mod kueue;
 mod listener;
+mod metrics;
 mod probes;
 mod registrar;
 mod registration;
@@ -43,7 +44,8 @@ mod webhook_server;
 
 pub use certificate_files::{CertificateFilesError, TlsOptions};
 pub use listener::{BoundEndpoint, Endpoint, EndpointError, Server, Webhook};
-pub use probes::{Readiness, metrics, probes};
+pub use metrics::{MetricsServer, MetricsServerError, metrics};
+pub use probes::{Readiness, probes};
 pub use registrar::Registrar;
 pub use registration::remove_webhook;
 pub use report::{Mode, Report};

@@ -1,11 +1,11 @@
-//! What Kubernetes and Prometheus ask a controller, over plain HTTP: whether it is alive and ready, and its metrics.
+//! What Kubernetes asks a controller, over plain HTTP: whether it is alive and ready.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::routing::get;
 
 /// Whether the state of the cluster is read. Clones share it.
@@ -40,16 +40,9 @@ async fn is_ready(State(readiness): State<Readiness>) -> (StatusCode, &'static s
     }
 }
 
-/// Serves `/metrics` in the text format of Prometheus; `text` renders them.
-pub fn metrics(text: impl Fn() -> String + Clone + Send + Sync + 'static) -> Router {
-    let answer = async move || ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text());
-    Router::new().route("/metrics", get(answer))
-}
-
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
-    use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
 
     use super::*;
@@ -67,14 +60,5 @@ mod tests {
         readiness.set();
         assert_eq!(status(&router, "/readyz").await, 200);
         assert_eq!(status(&router, "/other").await, 404);
-    }
-
-    #[tokio::test]
-    async fn metrics_are_text() {
-        let router = metrics(|| "kueue_build_info 1\n".into());
-        let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
-        let response = router.oneshot(request).await.unwrap();
-        assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "kueue_build_info 1\n");
     }
 }

@@ -7,7 +7,7 @@ use kube::Client;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::State;
+use super::{State, decisions};
 use crate::api_calls::ResourcePath;
 use crate::step::NewEvent;
 
@@ -55,6 +55,7 @@ impl State {
             let text = format!("this AppWrapper cannot be read and is not queued: {}", error.cause);
             let DecodeError { key, uid, resource_version, .. } = error;
             let event = NewEvent { is_warning: true, reason: "NotQueued", text: text.clone() };
+            decisions::refused(&key, event.reason, &event.text);
             self.recorder.record_about(&key, &uid, &resource_version, &event);
             let shared = self.index.clone();
             if Self::index(&shared).wrapper(&uid).is_some() {

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use self::load::Load;
 use self::queues::FIGURES_DELAY_US;
 use super::steps::retry_pause_us;
-use super::{Controller, State};
+use super::{Controller, State, decisions};
 use crate::config::Kueue;
 use crate::error::Error;
 use crate::events::Subject;
@@ -96,6 +96,11 @@ impl KueueState {
         let has_reports = !self.reports.is_empty() && self.has_reporter();
         let reports = has_reports.then(|| self.load.reports_from());
         workloads.into_iter().chain(reports).chain(self.due_queues().map(|(_, due)| due).min()).min()
+    }
+
+    /// The number of Workloads that are being written.
+    pub(super) fn writes(&self) -> usize {
+        self.writing.len()
     }
 
     /// The queues whose figures have changed and are not being written, and when they are to be.
@@ -186,6 +191,12 @@ impl State {
 
     /// Applies a change of an object of Kueue.
     pub(super) fn kueue_changed(&mut self, index: &mut Index, change: KueueChange, now: MicroTime) {
+        if let KueueChange::Workload(workload) = &change {
+            let meta = &workload.metadata;
+            self.config.meter.seen(&meta.uid, &meta.resource_version);
+        } else if let KueueChange::WorkloadDeleted(uid) = &change {
+            self.config.meter.seen(uid, "");
+        }
         self.kueue.load.observe(index, &change, now);
         index.apply_kueue(change);
     }
@@ -379,6 +390,9 @@ impl State {
                 let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
                 totals.written(index, &self.config.metrics, &change);
                 drop(totals);
+                let known = index.workload(uid).map_or("", |row| &row.object.metadata.resource_version);
+                self.config.meter.written(uid, &workload.metadata.resource_version, known);
+                decisions::workload(&self.config.meter, &workload, &before, now);
                 self.kueue.failures.remove(uid);
                 for event in events {
                     self.record_workload_event(index, &workload, &event);
@@ -386,6 +400,7 @@ impl State {
                 index.workload_written(workload);
             }
             Err(error) => {
+                self.config.meter.count("retries_total", &[("cause", error.cause()), ("of", "workloads")]);
                 let failure = self.kueue.failures.entry(uid.to_owned()).or_default();
                 failure.until = MicroTime(now.0 + retry_pause_us(failure.count));
                 failure.count += 1;

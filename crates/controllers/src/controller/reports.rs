@@ -232,7 +232,7 @@ fn plan(index: &mut Index, now: MicroTime) {
     index.expire_node_exclusions(now);
     index.expect_daemon_pods(now);
     index.settle();
-    plan_until_settled(index, now, None);
+    plan_until_settled(index, now, None, None);
     forecast_now(index, now);
 }
 

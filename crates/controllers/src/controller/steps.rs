@@ -9,7 +9,7 @@ use model::{Position, Time};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::State;
+use super::{State, decisions};
 use crate::execute::{Outcome, Task};
 use crate::observations::Observation;
 use crate::step::{self, NewEvent, StatusInput, Step};
@@ -145,6 +145,9 @@ impl State {
         self.ungate_pods(index, uid, ungatings);
         if let Some((stop, Phase::Running(places) | Phase::Starting(places))) = stop {
             self.permissions.step_stopped(uid, &stop);
+            if let Some(wrapper) = index.wrapper(uid) {
+                decisions::stopped(&self.config.meter, wrapper, &stop);
+            }
             index.set_phase(uid, Phase::Stopping(stop, places));
             self.reconcile(index, uid, now, None, false);
         }
@@ -254,8 +257,15 @@ impl State {
         }
         if matches!(outcome, Outcome::Written { .. } | Outcome::Dispatched { .. }) {
             for event in &events {
+                decisions::refused(&wrapper.key, event.reason, &event.text);
                 self.recorder.record(wrapper, event);
             }
+        }
+        let meter = self.config.meter.clone();
+        if let Outcome::Written { resource_version, .. } | Outcome::Dispatched { resource_version, .. } =
+            &outcome
+        {
+            meter.written(uid, resource_version, &wrapper.resource_version);
         }
         match outcome {
             Outcome::Written { resource_version, status } => {
@@ -263,6 +273,11 @@ impl State {
                     && index.is_removed(uid)
                     && !status.state.is_terminal();
                 index.status_written(uid, &resource_version, *status);
+                if let (Phase::Running(_), Some(wrapper)) = (&phase, index.wrapper(uid))
+                    && let Phase::Stopping(stop, _) = &wrapper.phase
+                {
+                    decisions::stopped(&meter, wrapper, stop);
+                }
                 match (is_queued_again, phase) {
                     (true, Phase::Stopped(StopReason::Forbidden(text), _)) => {
                         index.set_phase(uid, Phase::Inadmissible(vec![text]));
@@ -274,6 +289,9 @@ impl State {
             }
             Outcome::Dispatched { resource_version, status } => {
                 index.status_written(uid, &resource_version, *status);
+                if let Some(wrapper) = index.wrapper(uid) {
+                    decisions::dispatched(&meter, wrapper, now);
+                }
                 if let Phase::Starting(assignment) = phase {
                     index.set_phase(uid, Phase::Running(assignment));
                 }
@@ -296,6 +314,7 @@ impl State {
             Outcome::Cancelled => {}
             Outcome::Deleted => index.set_phase(uid, Phase::Finished),
             Outcome::Retry(error) => {
+                meter.count("retries_total", &[("cause", error.cause()), ("of", "appwrappers")]);
                 if let Some(event) = self.permissions.step_forbidden(uid, &error, now) {
                     self.recorder.record(wrapper, &event);
                 }

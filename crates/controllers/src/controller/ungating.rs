@@ -87,6 +87,7 @@ impl State {
     /// pod, if it has one.
     fn start_write(&mut self, wrapper: Option<&str>, write: PodWrite) {
         let (client, permits) = (self.client.clone(), self.ungatings.clone());
+        let meter = self.config.meter.clone();
         let (observations, wrapper) = (self.observations.clone(), wrapper.map(str::to_owned));
         self.tasks.spawn(async move {
             for (tries, pause) in BACKOFF.enumerate() {
@@ -94,6 +95,7 @@ impl State {
                 let permit = permits.clone().acquire_owned().await.ok();
                 let Err(error) = write.send(&client).await else { return };
                 drop(permit);
+                meter.count("retries_total", &[("cause", error.cause()), ("of", "pods")]);
                 if let (Error::NotAllowed(forbidden), Some(wrapper)) = (&error, &wrapper)
                     && tries > 0
                 {

@@ -1,11 +1,9 @@
 //! Kueue's metrics: names, types and labels after `pkg/metrics/metrics.go` of Kueue v0.19.
 //!
-//! - `series`: metric families and the text format of Prometheus;
 //! - `gauges`: gauges, computed from the index when they are read;
 //! - `totals`: counters and histograms, which increase with each write of a Workload.
 
 mod gauges;
-mod series;
 mod totals;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,7 +13,8 @@ use api::kueue::config::{CustomLabel, SourceKind};
 use api::selector::LabelSelector;
 use index::Index;
 
-pub(crate) use series::Labels;
+use crate::meter::series::{Families, Labels};
+
 pub(crate) use totals::{Totals, WorkloadChange};
 
 /// The value of a further label that is not told apart.
@@ -77,7 +76,7 @@ impl KueueMetrics {
 
     /// The metrics in the text format of Prometheus. `role` is the value of the label `replica_role`.
     pub fn text(&self, role: &str) -> String {
-        let mut families = series::Families::new(role);
+        let mut families = Families::new("kueue_", vec![("replica_role".into(), role.into())]);
         {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             gauges::write(&index, &self.config, &mut families);

@@ -10,7 +10,7 @@ use index::{Index, Pending, QuotaNodes, WorkloadRow};
 use model::{FlavorResource, QuotaIx, ResourceIx};
 
 use super::MetricsConfig;
-use super::series::{Families, Labels, Number};
+use crate::meter::series::{Families, Labels, Number};
 
 /// The figures of the Workloads of one queue.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Counters and histograms, which increase with each write of a Workload.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use api::MicroTime;
 use api::kueue::config::SourceKind;
@@ -9,15 +9,13 @@ use api::kueue::workload::Workload;
 use index::{Index, QueueKey};
 
 use super::MetricsConfig;
-use super::series::{Families, Histogram, Labels};
 use crate::kueue::step::queued_at;
+use crate::meter::series::{Families, Labels, WAITS_US};
+use crate::meter::store::Store;
 
 /// All counters and histograms, by name and labels.
 #[derive(Debug, Default)]
-pub(crate) struct Totals {
-    counters: BTreeMap<&'static str, BTreeMap<Labels, u64>>,
-    histograms: BTreeMap<&'static str, BTreeMap<Labels, Histogram>>,
-}
+pub(crate) struct Totals(Store);
 
 /// A written change of a Workload.
 pub(crate) struct WorkloadChange<'a> {
@@ -182,26 +180,25 @@ impl Totals {
                 QueueKey::Flavor(_) | QueueKey::Topology(_) | QueueKey::Check(_) => false,
             }
         };
-        for series in self.counters.values_mut() {
-            series.retain(|labels, _| !is_of(labels));
-        }
-        for series in self.histograms.values_mut() {
-            series.retain(|labels, _| !is_of(labels));
-        }
+        self.0.retain(|labels| !is_of(labels));
     }
 
     /// The cohorts with series.
     pub(crate) fn cohorts(&self) -> BTreeSet<String> {
-        let labels = self.counters.values().flat_map(BTreeMap::keys).flatten();
-        labels.filter(|(name, _)| name == "cohort").map(|(_, cohort)| cohort.clone()).collect()
+        self.0
+            .counter_labels()
+            .flatten()
+            .filter(|(name, _)| name == "cohort")
+            .map(|(_, cohort)| cohort.clone())
+            .collect()
     }
 
     fn count(&mut self, name: &'static str, labels: Labels) {
-        *self.counters.entry(name).or_default().entry(labels).or_default() += 1;
+        self.0.count(name, labels, 1);
     }
 
     fn observe(&mut self, name: &'static str, labels: Labels, us: u64) {
-        self.histograms.entry(name).or_default().entry(labels).or_default().observe(us);
+        self.0.observe(name, labels, &WAITS_US, us);
     }
 
     /// Counts for the cluster queue and for the local queue.
@@ -227,16 +224,7 @@ impl Totals {
 
     /// Adds all series.
     pub(super) fn write(&self, families: &mut Families) {
-        for (name, series) in &self.counters {
-            for (labels, value) in series {
-                families.counter(name, labels, *value);
-            }
-        }
-        for (name, series) in &self.histograms {
-            for (labels, histogram) in series {
-                families.histogram(name, labels, histogram);
-            }
-        }
+        self.0.write(families);
     }
 }
 

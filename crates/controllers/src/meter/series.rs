@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 /// Names and values of labels.
 pub(crate) type Labels = Vec<(String, String)>;
 
-/// The upper bounds of the buckets of histograms, in microseconds: 1 s, 2.5 s, and twice the last one on.
-const BUCKETS_US: [u64; 14] = {
+/// The upper bounds of the buckets of waits, in microseconds: 1 s, 2.5 s, and twice the last one on.
+pub(crate) const WAITS_US: [u64; 14] = {
     let mut buckets = [1_000_000; 14];
     let mut at = 1;
     while at < 14 {
@@ -17,42 +17,68 @@ const BUCKETS_US: [u64; 14] = {
     buckets
 };
 
+/// The upper bounds of the buckets of requests and computations, in microseconds.
+pub(crate) const CALLS_US: [u64; 13] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
+    10_000_000,
+];
+
 /// A histogram of durations.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Histogram {
+    /// The upper bounds of the buckets, in microseconds.
+    bounds_us: &'static [u64],
     /// How many are at most as long as each bucket's bound.
-    buckets: [u64; BUCKETS_US.len()],
+    buckets: Vec<u64>,
     count: u64,
     sum_us: u64,
 }
 
 impl Histogram {
+    /// An empty histogram with these upper bounds, in microseconds.
+    pub(super) fn new(bounds_us: &'static [u64]) -> Self {
+        Self { bounds_us, buckets: vec![0; bounds_us.len()], count: 0, sum_us: 0 }
+    }
+
     /// Adds a duration in microseconds.
     pub(super) fn observe(&mut self, us: u64) {
-        for (bucket, bound) in self.buckets.iter_mut().zip(BUCKETS_US) {
-            *bucket += u64::from(us <= bound);
+        for (bucket, bound) in self.buckets.iter_mut().zip(self.bounds_us) {
+            *bucket += u64::from(us <= *bound);
         }
         self.count += 1;
         self.sum_us = self.sum_us.saturating_add(us);
     }
 }
 
-/// Metric families by name.
+/// Metric families by name, with one prefix.
+#[derive(Debug)]
+pub(crate) struct Families {
+    prefix: &'static str,
+    /// The labels of every series.
+    common: Labels,
+    families: BTreeMap<&'static str, Family>,
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Families {
-    role: String,
-    /// The type and the lines of each family.
-    families: BTreeMap<&'static str, (&'static str, Vec<String>)>,
+struct Family {
+    kind: &'static str,
+    help: &'static str,
+    lines: Vec<String>,
 }
 
 impl Families {
-    /// No families. Every series gets the label `replica_role` with this value.
-    pub(super) fn new(role: &str) -> Self {
-        Self { role: role.to_owned(), families: BTreeMap::new() }
+    /// No families. Their names begin with the prefix, and every series gets these labels.
+    pub(crate) fn new(prefix: &'static str, common: Labels) -> Self {
+        Self { prefix, common, families: BTreeMap::new() }
     }
 
-    /// Adds a series of a gauge. The name is without the prefix `kueue_`.
-    pub(super) fn gauge(
+    /// Says what a family means.
+    pub(crate) fn describe(&mut self, name: &'static str, help: &'static str) {
+        self.families.entry(name).or_default().help = help;
+    }
+
+    /// Adds a series of a gauge. The name is without the prefix.
+    pub(crate) fn gauge(
         &mut self,
         name: &'static str,
         labels: &[(&str, &str)],
@@ -60,46 +86,56 @@ impl Families {
         value: impl Into<Number>,
     ) {
         let labels = self.labels(labels, custom);
-        self.line(name, "gauge", format!("kueue_{name}{{{labels}}} {}", value.into().0));
+        self.line(name, "gauge", format!("{}{name}{labels} {}", self.prefix, value.into().0));
     }
 
     /// Adds a series of a counter.
     pub(super) fn counter(&mut self, name: &'static str, labels: &Labels, value: u64) {
         let labels = self.labels(&[], labels);
-        self.line(name, "counter", format!("kueue_{name}{{{labels}}} {value}"));
+        self.line(name, "counter", format!("{}{name}{labels} {value}", self.prefix));
     }
 
     /// Adds a series of a histogram.
     pub(super) fn histogram(&mut self, name: &'static str, labels: &Labels, histogram: &Histogram) {
-        let labels = self.labels(&[], labels);
-        for (count, bound) in histogram.buckets.iter().zip(BUCKETS_US) {
-            let bound = Number::thousandths(i128::from(bound / 1000)).0;
-            self.line(name, "histogram", format!("kueue_{name}_bucket{{{labels},le=\"{bound}\"}} {count}"));
+        let Histogram { bounds_us, buckets, count, sum_us } = histogram;
+        let prefix = self.prefix;
+        let bounds = bounds_us.iter().map(|bound| Number::seconds(*bound).0);
+        for (count, bound) in buckets.iter().zip(bounds).chain([(count, "+Inf".to_owned())]) {
+            let labels = self.labels(&[("le", &bound)], labels);
+            self.line(name, "histogram", format!("{prefix}{name}_bucket{labels} {count}"));
         }
-        let Histogram { count, sum_us, .. } = histogram;
-        self.line(name, "histogram", format!("kueue_{name}_bucket{{{labels},le=\"+Inf\"}} {count}"));
-        let sum = Number::thousandths(i128::from(sum_us / 1000)).0;
-        self.line(name, "histogram", format!("kueue_{name}_sum{{{labels}}} {sum}"));
-        self.line(name, "histogram", format!("kueue_{name}_count{{{labels}}} {count}"));
+        let labels = self.labels(&[], labels);
+        self.line(name, "histogram", format!("{prefix}{name}_sum{labels} {}", Number::seconds(*sum_us).0));
+        self.line(name, "histogram", format!("{prefix}{name}_count{labels} {count}"));
     }
 
     fn line(&mut self, name: &'static str, kind: &'static str, line: String) {
-        self.families.entry(name).or_insert((kind, Vec::new())).1.push(line);
+        let family = self.families.entry(name).or_default();
+        family.kind = kind;
+        family.lines.push(line);
     }
 
+    /// Labels in braces; nothing without labels.
     fn labels(&self, labels: &[(&str, &str)], more: &Labels) -> String {
-        let more = more.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let all = labels.iter().copied().chain(more).chain([("replica_role", self.role.as_str())]);
+        let more = more.iter().chain(&self.common).map(|(name, value)| (name.as_str(), value.as_str()));
+        let all = labels.iter().copied().chain(more);
         let all = all.map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-        all.collect::<Vec<_>>().join(",")
+        let all = all.collect::<Vec<_>>().join(",");
+        if all.is_empty() { all } else { format!("{{{all}}}") }
     }
 
-    /// All families as text.
-    pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        for (name, (kind, lines)) in &self.families {
+    /// All families with series as text.
+    pub(crate) fn text(&self) -> String {
+        let (prefix, mut text) = (self.prefix, String::new());
+        for (name, Family { kind, help, lines }) in &self.families {
+            if lines.is_empty() {
+                continue;
+            }
             // Writing to a String does not fail.
-            let _ = writeln!(text, "# TYPE kueue_{name} {kind}\n{}", lines.join("\n"));
+            if !help.is_empty() {
+                let _ = writeln!(text, "# HELP {prefix}{name} {help}");
+            }
+            let _ = writeln!(text, "# TYPE {prefix}{name} {kind}\n{}", lines.join("\n"));
         }
         text
     }
@@ -110,23 +146,28 @@ fn escaped(value: &str) -> String {
 }
 
 /// The value of a gauge, as text.
-pub(super) struct Number(String);
+pub(crate) struct Number(String);
 
 impl Number {
     /// A number of thousandths.
-    pub(super) fn thousandths(number: i128) -> Self {
+    fn thousandths(number: i128) -> Self {
         let sign = if number < 0 { "-" } else { "" };
         let (whole, rest) = (number.unsigned_abs() / 1000, number.unsigned_abs() % 1000);
         Self(if rest == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{rest:03}") })
     }
 
+    /// Seconds from microseconds.
+    pub(crate) fn seconds(us: u64) -> Self {
+        Self::fraction(us.into(), 1_000_000)
+    }
+
     /// An amount of a resource, in base units.
-    pub(super) fn amount(resource: &str, amount: i128) -> Self {
+    pub(crate) fn amount(resource: &str, amount: i128) -> Self {
         if resource == "cpu" { Self::thousandths(amount) } else { Self(amount.to_string()) }
     }
 
     /// A fraction, with 20 decimals: more than a reader of floats tells apart.
-    pub(super) fn fraction(numerator: u128, denominator: u128) -> Self {
+    pub(crate) fn fraction(numerator: u128, denominator: u128) -> Self {
         let denominator = denominator.max(1);
         let (whole, mut rest) = (numerator / denominator, numerator % denominator);
         let mut text = whole.to_string();
@@ -145,12 +186,12 @@ impl Number {
     }
 
     /// Without a limit.
-    pub(super) fn infinite() -> Self {
+    pub(crate) fn infinite() -> Self {
         Self("+Inf".into())
     }
 
     /// Not a number.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self("NaN".into())
     }
 }
@@ -171,9 +212,13 @@ impl From<bool> for Number {
 mod tests {
     use super::*;
 
+    fn role(role: &str) -> Labels {
+        vec![("replica_role".into(), role.into())]
+    }
+
     #[test]
     fn series_are_text_with_escaped_labels() {
-        let mut families = Families::new("leader");
+        let mut families = Families::new("kueue_", role("leader"));
         families.gauge("of_queue", &[("queue", "a\"b\\")], &vec![], Number::amount("cpu", 1_500));
         families.gauge("of_queue", &[("queue", "c")], &vec![("custom_x".into(), "y".into())], true);
         families.gauge("limit", &[], &vec![], Number::infinite());
@@ -198,19 +243,19 @@ mod tests {
 
     #[test]
     fn a_histogram_counts_durations_by_bound() {
-        let mut histogram = Histogram::default();
+        let mut histogram = Histogram::new(&WAITS_US);
         for us in [0, 2_400_000, 9_000_000_000_000] {
             histogram.observe(us);
         }
-        let mut families = Families::new("standalone");
+        let mut families = Families::new("kueue_", role("standalone"));
         families.histogram("wait_seconds", &vec![], &histogram);
         let text = families.text();
         for line in [
-            "kueue_wait_seconds_bucket{replica_role=\"standalone\",le=\"1\"} 1",
-            "kueue_wait_seconds_bucket{replica_role=\"standalone\",le=\"2.500\"} 2",
-            "kueue_wait_seconds_bucket{replica_role=\"standalone\",le=\"10240\"} 2",
-            "kueue_wait_seconds_bucket{replica_role=\"standalone\",le=\"+Inf\"} 3",
-            "kueue_wait_seconds_sum{replica_role=\"standalone\"} 9000002.400",
+            "kueue_wait_seconds_bucket{le=\"1\",replica_role=\"standalone\"} 1",
+            "kueue_wait_seconds_bucket{le=\"2.5\",replica_role=\"standalone\"} 2",
+            "kueue_wait_seconds_bucket{le=\"10240\",replica_role=\"standalone\"} 2",
+            "kueue_wait_seconds_bucket{le=\"+Inf\",replica_role=\"standalone\"} 3",
+            "kueue_wait_seconds_sum{replica_role=\"standalone\"} 9000002.4",
             "kueue_wait_seconds_count{replica_role=\"standalone\"} 3",
         ] {
             assert!(text.contains(line), "{line} is not in:\n{text}");
