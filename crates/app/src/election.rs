@@ -22,10 +22,10 @@ pub(crate) struct LeaderElection {
     #[arg(long = "leader-elect-resource-name", value_name = "NAME", default_value = "muster")]
     name: String,
     /// How long candidates wait after the last renewal before they take the lease.
-    #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", default_value = "12s", value_parser = duration)]
     lease: Duration,
     /// How long a leader tries to renew its lease before it exits.
-    #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", default_value = "8s", value_parser = duration)]
     renew: Duration,
     /// Interval between two attempts to acquire or renew the lease.
     #[arg(long = "leader-elect-retry-period", value_name = "DURATION", default_value = "2s", value_parser = duration)]

@@ -21,6 +21,11 @@ use crate::config::Clock;
 use crate::error::Error;
 use crate::leadership::Leadership;
 
+/// How often a candidate looks at the lease within a retry period.
+const LOOKS: u32 = 4;
+/// The shortest pause between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+
 /// Configuration of the leader election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
@@ -181,14 +186,29 @@ impl Elector {
                     tracing::warn!(lease = %self.config, %error, "the lease was not acquired or renewed, retrying");
                 }
             }
+            let pause =
+                if leadership.has_begun() { self.config.retry_period } else { self.candidate_pause() };
             tokio::select! {
                 () = leadership.ended() => break,
-                () = sleep(self.config.retry_period) => {}
+                () = sleep(pause) => {}
             }
         }
         if leadership.permits_release() {
             self.release().await;
         }
+    }
+
+    /// How long a candidate waits until its next attempt: it notices within a quarter of the retry period that the lease is
+    /// released, and at once that it has expired.
+    fn candidate_pause(&self) -> Duration {
+        let Some(ObservedLease { lease, since }) = &self.observed else { return self.config.retry_period };
+        let left = self.duration_of(lease).saturating_sub(since.elapsed());
+        (self.config.retry_period / LOOKS).min(left).max(LOOK_MIN)
+    }
+
+    /// For how long a lease counts as held after it was observed.
+    fn duration_of(&self, lease: &Lease) -> Duration {
+        lease.spec.lease_duration_seconds.map_or(self.config.lease_duration, Duration::from_secs)
     }
 
     /// One attempt. It may take half of the renew deadline, as in client-go: the next one uses another connection.
@@ -248,8 +268,7 @@ impl Elector {
     /// The other controller that holds the lease as it was observed last, unless the lease has expired.
     fn live_holder(&self) -> Option<String> {
         let ObservedLease { lease, since } = self.observed.as_ref()?;
-        let duration =
-            lease.spec.lease_duration_seconds.map_or(self.config.lease_duration, Duration::from_secs);
+        let duration = self.duration_of(lease);
         let holder = lease.spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
         (!self.is_held_by_self(lease) && since.elapsed() < duration).then_some(holder)
     }
