@@ -1,5 +1,6 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 
+mod dashboard;
 mod kueue_crds;
 mod kueue_functions;
 mod schemas;
@@ -8,6 +9,7 @@ mod story;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser;
 
 /// Development tasks of the workspace.
@@ -30,6 +32,21 @@ enum Task {
     },
     /// Compare the conversion and validation of Kueue's kinds with the output of testbed/kueue-functions on standard input.
     KueueFunctions,
+    /// Make the Grafana dashboard, or evaluate its queries with promtool on recorded metrics.
+    Dashboard {
+        /// The file to write.
+        #[arg(long, value_name = "FILE", default_value = "charts/muster/files/dashboard.json")]
+        out: PathBuf,
+        /// Write nothing: evaluate the queries on the scrapes in this folder (testbed/dashboard records them).
+        #[arg(long, value_name = "DIR")]
+        check: Option<PathBuf>,
+        /// Seconds between two scrapes.
+        #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+        interval: u64,
+        /// The program promtool of Prometheus.
+        #[arg(long, value_name = "FILE", default_value = "promtool")]
+        promtool: PathBuf,
+    },
     /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
         /// The program to run for `cargo run --release --` in the pages.
@@ -49,6 +66,14 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Schemas { version, out } => schemas::generate(&version, &out).map(|()| ExitCode::SUCCESS),
         Task::KueueCrds { version } => kueue_crds::compare(&version),
         Task::KueueFunctions => kueue_functions::compare(std::io::stdin().lock()),
+        Task::Dashboard { check: Some(recording), interval, promtool, .. } => {
+            dashboard::check(&recording, &promtool, interval)
+        }
+        Task::Dashboard { out, .. } => {
+            std::fs::write(&out, dashboard::text())
+                .with_context(|| format!("cannot write {}", out.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
         Task::Story { muster, kubectl, pages } => story::follow(&muster, &kubectl, &pages),
     }
 }

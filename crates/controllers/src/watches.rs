@@ -455,7 +455,7 @@ mod tests {
     async fn a_loop_that_is_held_up_holds_up_its_watches_but_no_results() {
         let read = Arc::<AtomicUsize>::default();
         let (senders, mut observations) = queue();
-        let mut watches = Watches::new(flooding(read.clone()), senders.of_watches);
+        let mut watches = Watches::new(flooding(read.clone()), senders.of_watches, Meter::default());
         watches.nodes();
         // The loop receives nothing for a minute.
         tokio::time::sleep(Duration::from_mins(1)).await;

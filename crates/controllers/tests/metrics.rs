@@ -74,9 +74,8 @@ async fn what_is_decided_and_written_is_counted() {
     let mut refused = job("refused", 0, 1, "1");
     refused["spec"]["resources"]["GenericItems"][0]["generictemplate"]["kind"] = json!("Unknown");
     cluster.submit(refused).await;
-    let pending = |state: &str| {
-        format!("muster_pending_gangs{{namespace=\"default\",queue=\"\",state=\"{state}\"}}")
-    };
+    let pending =
+        |state: &str| format!("muster_pending_gangs{{namespace=\"default\",queue=\"\",state=\"{state}\"}}");
     let is_told =
         |text: &str| ["refused", "never_fits"].iter().all(|state| value(text, &pending(state)) == Some(1.0));
     until(&metrics, is_told).await;

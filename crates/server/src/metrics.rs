@@ -94,14 +94,13 @@ impl MetricsServer {
         options: TlsOptions,
         client: Client,
     ) -> Result<Self, MetricsServerError> {
-        let certificate = match folder {
-            Some(folder) => Certificate::Files(CertificateFiles::open(folder, options)?),
-            None => {
-                let now = Timestamp::now();
-                let own =
-                    own(options.clone(), now).map_err(|error| MetricsServerError::Own(error.to_string()))?;
-                Certificate::Own(options, Mutex::new((own, now)))
-            }
+        let certificate = if let Some(folder) = folder {
+            Certificate::Files(CertificateFiles::open(folder, options)?)
+        } else {
+            let now = Timestamp::now();
+            let own =
+                own(options.clone(), now).map_err(|error| MetricsServerError::Own(error.to_string()))?;
+            Certificate::Own(options, Mutex::new((own, now)))
         };
         Ok(Self { listener, certificate, reviews: Reviews::new(client) })
     }
@@ -136,7 +135,7 @@ impl Certificate {
                     match own(options.clone(), now) {
                         Ok(acceptor) => *known = (acceptor, now),
                         Err(error) => {
-                            tracing::warn!(%error, "keeping the previous certificate of the metrics")
+                            tracing::warn!(%error, "keeping the previous certificate of the metrics");
                         }
                     }
                 }
@@ -268,9 +267,13 @@ impl Reviews {
             .body(review.to_string().into_bytes())
             .map_err(|error| error.to_string())?;
         // The answer may quote the token, so only the status is told.
-        self.client.request(request).await.map_err(|error| match error {
-            kube::Error::Api(status) => format!("cannot create a {kind}: {} {}", status.code, status.reason),
-            _ => format!("cannot create a {kind}: no answer"),
+        self.client.request(request).await.map_err(|error| {
+            let why = if let kube::Error::Api(status) = error {
+                format!("{} {}", status.code, status.reason)
+            } else {
+                "no answer".to_owned()
+            };
+            format!("cannot create a {kind}: {why}")
         })
     }
 }

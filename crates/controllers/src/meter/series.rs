@@ -56,7 +56,7 @@ pub(crate) struct Families {
     prefix: &'static str,
     /// The labels of every series.
     common: Labels,
-    families: BTreeMap<&'static str, Family>,
+    by_name: BTreeMap<&'static str, Family>,
 }
 
 #[derive(Debug, Default)]
@@ -69,12 +69,12 @@ struct Family {
 impl Families {
     /// No families. Their names begin with the prefix, and every series gets these labels.
     pub(crate) fn new(prefix: &'static str, common: Labels) -> Self {
-        Self { prefix, common, families: BTreeMap::new() }
+        Self { prefix, common, by_name: BTreeMap::new() }
     }
 
     /// Says what a family means.
     pub(crate) fn describe(&mut self, name: &'static str, help: &'static str) {
-        self.families.entry(name).or_default().help = help;
+        self.by_name.entry(name).or_default().help = help;
     }
 
     /// Adds a series of a gauge. The name is without the prefix.
@@ -110,7 +110,7 @@ impl Families {
     }
 
     fn line(&mut self, name: &'static str, kind: &'static str, line: String) {
-        let family = self.families.entry(name).or_default();
+        let family = self.by_name.entry(name).or_default();
         family.kind = kind;
         family.lines.push(line);
     }
@@ -127,7 +127,7 @@ impl Families {
     /// All families with series as text.
     pub(crate) fn text(&self) -> String {
         let (prefix, mut text) = (self.prefix, String::new());
-        for (name, Family { kind, help, lines }) in &self.families {
+        for (name, Family { kind, help, lines }) in &self.by_name {
             if lines.is_empty() {
                 continue;
             }
