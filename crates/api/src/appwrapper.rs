@@ -3,6 +3,7 @@
 //! Field names and condition texts are those of MCAD, so that manifests and scripts for MCAD work unchanged.
 
 mod canonical;
+pub mod components;
 mod crd;
 mod legacy;
 pub mod limits;

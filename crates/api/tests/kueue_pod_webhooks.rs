@@ -24,6 +24,7 @@ fn context() -> Context {
         "workload.codeflare.dev/appwrapper",
         "jobset.x-k8s.io/jobset",
         "kubeflow.org/tfjob",
+        "sparkoperator.k8s.io/sparkapplication",
     ];
     let namespaces = LabelSelector::default().with("kubernetes.io/metadata.name", "kube-system", false);
     let jobs =
@@ -342,19 +343,45 @@ fn the_groups_of_a_queued_leader_worker_set_keep_their_size() {
 }
 
 #[test]
-fn jobs_without_a_controller_are_suspended_at_their_creation() {
+fn train_jobs_app_wrappers_and_spark_applications_are_suspended_at_their_creation() {
     let train = created("trainjobs", set(Some("q"), json!({})), &context());
     assert_eq!(
         train["spec"],
         json!({"suspend": true, "runtimePatches": [
         {"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {"spec": {}}}}]})
     );
+    let components = json!({"components": []});
     assert_eq!(
-        created("appwrappers", set(Some("q"), json!({})), &context())["spec"],
-        json!({"suspend": true})
+        created("appwrappers", set(Some("q"), components.clone()), &context())["spec"],
+        json!({"components": [], "suspend": true})
     );
-    assert_eq!(created("appwrappers", set(None, json!({})), &context())["spec"], json!({}));
-    let wrong = error("appwrappers", &set(Some("No Name"), json!({})), None);
+    let older = json!({"resources": {}});
+    for (queue, spec) in [(None, components), (Some("q"), older)] {
+        assert_eq!(created("appwrappers", set(queue, spec.clone()), &context())["spec"], spec);
+    }
+    let spark = json!({"mode": "cluster", "dynamicAllocation": {"enabled": true}});
+    assert_eq!(
+        created("sparkapplications", set(Some("q"), spark.clone()), &context())["spec"]["suspend"],
+        true
+    );
+    let wrong = error("sparkapplications", &set(Some("q"), json!({"mode": "client"})), None);
+    let expected =
+        "spec.mode: Invalid value: \"client\": only Cluster mode is supported for a kueue managed job";
+    assert_eq!(wrong, expected);
+    let wrong = error("sparkapplications", &set(Some("q"), spark), None);
+    assert!(
+        wrong.starts_with("spec.dynamicAllocation.enabled: Invalid value: true: a kueue managed"),
+        "{wrong}"
+    );
+    let level = json!({"kueue.x-k8s.io/podset-slice-size": "2"});
+    let spark = json!({"mode": "cluster", "driver": {"annotations": level}});
+    let wrong = error("sparkapplications", &set(Some("q"), spark), None);
+    assert!(
+        wrong.starts_with("[spec.driver.annotations[kueue.x-k8s.io/podset-slice-size]: Forbidden"),
+        "{wrong}"
+    );
+    assert_eq!(error("appwrappers", &set(Some("No Name"), json!({"resources": {}})), None), "");
+    let wrong = error("appwrappers", &set(Some("No Name"), json!({"components": []})), None);
     assert!(wrong.starts_with(&format!("metadata.labels[{QUEUE}]: Invalid value: \"No Name\"")), "{wrong}");
     let running = |queue| set(Some(queue), json!({"suspend": false}));
     let moved = error("trainjobs", &running("other"), Some(&running("q")));

@@ -7,6 +7,7 @@
 //! - `pods`: the steps about pods, alone and in groups
 //! - `sets`: the steps about sets of pods, which make groups of them
 //! - `groups`: the steps about sets of several groups
+//! - `source`: what is watched
 //! - `objects`: the observed jobs, Workloads, flavors and classes
 //! - `workload`: the Workload of a job
 //! - `write`: the writes, and their requests
@@ -18,6 +19,7 @@ mod objects;
 mod owner;
 mod pods;
 mod sets;
+mod source;
 mod step;
 mod stop;
 mod workload;
@@ -40,8 +42,8 @@ use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
 
-pub(crate) use objects::JobsSource;
 use objects::{JobKey, Objects};
+pub(crate) use source::JobsSource;
 use step::{JobEvent, JobStep};
 use write::{Before, Write};
 
@@ -126,8 +128,7 @@ impl Jobs {
         let (clock, meter, config) = (clock.clone(), meter.clone(), jobs.clone());
         let (senders, observations) = queue();
         let mut watches = Watches::new(client.clone(), senders.of_watches, meter.clone());
-        let sources: Vec<JobsSource> =
-            (0..config.kinds.len()).map(JobsSource::Job).chain(JobsSource::OTHERS).collect();
+        let sources: Vec<JobsSource> = JobsSource::of_kinds(&config.kinds).collect();
         for source in &sources {
             watches.jobs(*source, &config);
         }
@@ -179,7 +180,7 @@ impl Jobs {
                 self.queue.add(self.objects.keys());
             }
         } else if let Observation::WatchFailed(source, why) = observation {
-            if let Source::Jobs(JobsSource::Job(_)) = source {
+            if matches!(source, Source::Jobs(source) if source.is_optional()) {
                 // Jobs of a kind that is not installed, or not to be seen, keep no others waiting. One that owns others is looked
                 // for before they are started.
                 if !why.is_missing() {

@@ -93,7 +93,14 @@ impl Watches {
     /// Watches the AppWrappers of a group.
     pub(crate) fn wrappers(&mut self, group: Group) {
         let resource = resource(&Kind::new(group.api_version(), appwrapper::KIND), appwrapper::PLURAL);
-        let seen = move |wrapper| Observation::Wrapper(group, Box::new(wrapper));
+        // The newer version has another spec: its objects are jobs of Kueue's API.
+        let seen = move |wrapper: AppWrapper| {
+            if wrapper.spec["components"].is_array() {
+                Observation::WrapperDeleted(wrapper.metadata.uid)
+            } else {
+                Observation::Wrapper(group, Box::new(wrapper))
+            }
+        };
         let handlers = Handlers {
             on_apply: Box::new(seen),
             on_delete: Box::new(|uid, _| Observation::WrapperDeleted(uid)),

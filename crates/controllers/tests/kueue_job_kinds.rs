@@ -7,7 +7,7 @@ mod common;
 use api::appwrapper::Group;
 use common::jobs::*;
 use common::kueue::*;
-use common::{Cluster, Running, wrappers};
+use common::{Cluster, Running, resource, wrappers};
 use controllers::{Config, JobsConfig, Kueue};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ struct Sample {
     stopped: Value,
     /// `None`: it never ends by itself.
     succeeds: Option<Value>,
-    /// JSON pointers to the templates.
+    /// JSON pointers to the templates, or to what is added to them.
     templates: &'static [&'static str],
 }
 
@@ -106,7 +106,70 @@ fn samples() -> Vec<Sample> {
             "xgbReplicaSpecs",
             &["/spec/xgbReplicaSpecs/Master/template", "/spec/xgbReplicaSpecs/Worker/template"],
         ),
+        app_wrapper(),
+        train_job(),
+        spark(),
     ]
+}
+
+fn app_wrapper() -> Sample {
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"},
+        "spec": {"parallelism": 2, "completions": 4, "template": template()}});
+    let status = |phase: &str, is: &str, are_ready: &str| {
+        json!({"phase": phase, "conditions": [{"type": "QuotaReserved", "status": is},
+            {"type": "ResourcesDeployed", "status": is}, {"type": "PodsReady", "status": are_ready}]})
+    };
+    Sample {
+        framework: "workload.codeflare.dev/appwrapper",
+        spec: json!({"components": [{"template": job}]}),
+        runs: status("Running", "True", "True"),
+        stopped: status("Suspended", "False", "False"),
+        succeeds: Some(status("Succeeded", "False", "False")),
+        templates: &["/spec/components/0/podSetInfos/0"],
+    }
+}
+
+fn train_job() -> Sample {
+    let jobs = |active: u32| json!({"jobsStatus": [{"name": "node", "active": active, "ready": active, "succeeded": 0}]});
+    Sample {
+        framework: "trainer.kubeflow.org/trainjob",
+        spec: json!({"runtimeRef": {"kind": "TrainingRuntime", "name": "torch"}, "trainer": {"numNodes": 2}}),
+        runs: jobs(1),
+        stopped: jobs(0),
+        succeeds: Some(json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]})),
+        templates: &[
+            "/spec/runtimePatches/0/trainingRuntimeSpec/template/spec/replicatedJobs/0/template/spec/template",
+        ],
+    }
+}
+
+/// The runtime of [`train_job`].
+async fn create_runtime(cluster: &Cluster) {
+    let labels = json!({"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"});
+    let job = json!({"name": "node",
+        "template": {"metadata": {"labels": labels}, "spec": {"template": template()}}});
+    let runtime = json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime",
+        "metadata": {"name": "torch"},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [job]}}}});
+    let kind = resource("trainer.kubeflow.org/v1alpha1", "TrainingRuntime", "trainingruntimes");
+    cluster.create_as(&kind, "default", runtime).await;
+}
+
+fn spark() -> Sample {
+    let state = |state: &str| {
+        json!({"applicationState": {"state": state, "errorMessage": "done"},
+            "executorState": {"pi-exec-1": state}})
+    };
+    let role = json!({"coreRequest": "1", "labels": {"version": "3.5"}});
+    let executor = json!({"coreRequest": "1", "instances": 1});
+    Sample {
+        framework: "sparkoperator.k8s.io/sparkapplication",
+        spec: json!({"mode": "cluster", "driver": role, "executor": executor}),
+        runs: state("RUNNING"),
+        stopped: state("SUSPENDED"),
+        succeeds: Some(state("COMPLETED")),
+        templates: &["/spec/driver", "/spec/executor"],
+    }
 }
 
 /// A kind of the training operator. One pod for each template, of one template two.
@@ -135,7 +198,9 @@ fn with_priority(class: &str) -> Value {
 }
 
 fn selectors<'a>(sample: &'a Sample, job: &'a DynamicObject) -> Vec<&'a Value> {
-    let selector = |pointer: &&str| &job.data.pointer(pointer).unwrap()["spec"]["nodeSelector"];
+    let at = |pointer: &str| job.data.pointer(&format!("{pointer}/nodeSelector"));
+    let selector =
+        |pointer: &&str| at(&format!("{pointer}/spec")).or_else(|| at(pointer)).unwrap_or(&Value::Null);
     sample.templates.iter().map(selector).collect()
 }
 
@@ -150,7 +215,10 @@ async fn play(cluster: &Cluster, jobs: &Jobs<'_>, sample: &Sample) {
     }
     jobs.submit_with("high", with_priority("high"), sample.spec.clone()).await;
     let low = jobs.stopped("low").await;
-    assert!(selectors(sample, &low).iter().all(|found| found.is_null()), "{low:?}");
+    let are_restored = |low: &DynamicObject| selectors(sample, low).iter().all(|found| found.is_null());
+    // The patches of a TrainJob change when its pods are gone.
+    let is_later = sample.framework == "trainer.kubeflow.org/trainjob";
+    assert_ne!(are_restored(&low), is_later, "{low:?}");
     jobs.workload("low", |workload| is(workload, "QuotaReserved", "True", "QuotaReserved")).await;
     cluster.settled().await;
     assert_eq!(
@@ -160,13 +228,18 @@ async fn play(cluster: &Cluster, jobs: &Jobs<'_>, sample: &Sample) {
     );
     jobs.status("low", &sample.stopped).await;
     jobs.running("high").await;
+    assert!(are_restored(&jobs.get("low").await));
     jobs.status("high", &sample.runs).await;
     jobs.workload("low", |workload| is(workload, "Requeued", "True", "Preempted")).await;
     match &sample.succeeds {
         Some(succeeds) => {
             jobs.status("high", succeeds).await;
             let workload = jobs.workload("high", |found| is(found, "Finished", "True", "Succeeded")).await;
-            assert_eq!(condition(&workload, "Finished").unwrap()["message"], "done");
+            let message = match sample.framework {
+                "workload.codeflare.dev/appwrapper" => "AppWrapper finished successfully",
+                _ => "done",
+            };
+            assert_eq!(condition(&workload, "Finished").unwrap()["message"], message);
         }
         None => cluster.delete_now(&jobs.resource(), "default", "high").await,
     }
@@ -188,6 +261,9 @@ async fn a_job_of_every_kind_is_admitted_preempted_restored_and_ends() {
         priority_class(&cluster, "high", 100).await;
         let jobs = Jobs::of(&cluster, sample.framework);
         jobs.install().await;
+        if sample.framework == "trainer.kubeflow.org/trainjob" {
+            create_runtime(&cluster).await;
+        }
         let kinds = JobsConfig { waits_for_pods: true, ..all_kinds() };
         let _controller = controller(&cluster, kinds);
         play(&cluster, &jobs, &sample).await;
@@ -348,4 +424,20 @@ async fn a_ray_job_on_a_cluster_that_is_there_and_the_jobs_of_an_app_wrapper_are
         assert_eq!(jobs.get(name).await.data["spec"]["suspend"], false, "{name}");
     }
     assert_eq!(cluster.names(&workloads(), "default").await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_train_job_waits_for_its_runtime() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let jobs = Jobs::of(&cluster, "trainer.kubeflow.org/trainjob");
+    jobs.install().await;
+    let _controller = controller(&cluster, all_kinds());
+    jobs.submit("early", train_job().spec).await;
+    cluster.settled().await;
+    assert_eq!(cluster.names(&workloads(), "default").await, Vec::<String>::new());
+    create_runtime(&cluster).await;
+    let job = jobs.running("early").await;
+    assert!(job.data.get(api::kueue::jobs::REFERENCED).is_none(), "the runtime is not written");
+    let workload = jobs.workload("early", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+    assert_eq!(workload.data["spec"]["podSets"][0]["count"], 2);
 }

@@ -69,7 +69,6 @@ impl Webhooks {
             Hook::ValidateJob(resource) => {
                 reviews::validate(resource, &review, &self.defaults(&review), &self.context)
             }
-            Hook::Allow => reviews::allow(&review),
         })
     }
 

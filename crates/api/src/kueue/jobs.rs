@@ -4,21 +4,24 @@
 //! A kind of jobs is one row of [`JOB_KINDS`]; all functions are pure and work on untyped JSON, so fields that this version
 //! does not know survive.
 
+mod app_wrapper;
 mod batch_job;
 mod declaration;
 mod declared;
 mod injection;
+mod integration;
 pub mod leader_worker_sets;
 mod pod_group;
 pub mod pods;
 mod ray;
 pub(crate) mod role_hash;
 pub mod sets;
+pub(crate) mod spark;
 pub(crate) mod topology;
+pub(crate) mod train_job;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
 
 use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
@@ -26,10 +29,10 @@ use sha1::{Digest as _, Sha1};
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
 pub use declaration::declare;
 pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
+pub use integration::{Finished, Integration, REFERENCED, Reference, ReferencedKind};
 pub use pod_group::{Incomplete, Membership, PodGroup};
 
 use super::provisioning::PARAMETER_PREFIX;
-use super::status::ReclaimablePods;
 use super::workload::{API_VERSION, JOB_UID};
 use super::{FINALIZER, GROUP};
 use crate::wrapped_kinds::group;
@@ -73,74 +76,6 @@ pub struct JobKind {
     pub integration: &'static dyn Integration,
 }
 
-/// How the jobs of a kind are read and changed.
-pub trait Integration: fmt::Debug + Sync {
-    /// JSON pointer to the flag that suspends a job.
-    fn suspend_field(&self) -> &'static str {
-        "/spec/suspend"
-    }
-    /// Whether a job is suspended.
-    fn is_suspended(&self, job: &Value) -> bool {
-        job.pointer(self.suspend_field()) == Some(&Value::Bool(true))
-    }
-    /// Suspends a job, or lets it run.
-    fn set_suspended(&self, job: &mut Value, is_suspended: bool) {
-        let path: Vec<&str> = self.suspend_field().split('/').skip(1).collect();
-        set_at(job, &path, is_suspended.into());
-    }
-    /// The pod sets, as a Workload has them: name, count, least count, template.
-    fn pod_sets(&self, job: &Value) -> Vec<Value>;
-    /// The label of the pods with their index in the pod set, if they have one.
-    fn index_label(&self) -> Option<&'static str> {
-        None
-    }
-    /// JSON pointers to the pod templates, in the order of the pod sets.
-    fn templates(&self, job: &Value) -> Vec<String>;
-    /// Writes the templates that the job's own controller would make by itself, so that an admission can change them.
-    fn add_templates(&self, _job: &mut Value) {}
-    /// Sets the counts of pod sets that may start with fewer pods.
-    fn set_counts(&self, _job: &mut Value, _counts: &[u32]) {}
-    /// Labels of templates that the job's own controller writes. They are not restored.
-    fn own_labels(&self) -> &[&str] {
-        &[]
-    }
-    /// The name of the priority class of its pods; `None` for that of the first template with one.
-    fn priority_class<'a>(&self, _job: &'a Value) -> Option<&'a str> {
-        None
-    }
-    /// Whether templates can be changed only after a job has been suspended and its start time removed.
-    fn stops_in_steps(&self) -> bool {
-        false
-    }
-    /// Whether a job is left alone although it has a queue.
-    fn is_skipped(&self, _job: &Value) -> bool {
-        false
-    }
-    /// Whether a job cannot run as it is, so that its quota is released.
-    fn is_on_hold(&self, _job: &Value) -> bool {
-        false
-    }
-    /// Whether pods are running, or may be.
-    fn is_active(&self, job: &Value) -> bool;
-    /// Whether all pods are ready or have succeeded.
-    fn are_pods_ready(&self, job: &Value) -> bool;
-    /// How it ended.
-    fn finished(&self, job: &Value) -> Option<Finished>;
-    /// The pods whose quota others may use, because they have ended for good.
-    fn reclaimable(&self, _job: &Value) -> Vec<ReclaimablePods> {
-        Vec::new()
-    }
-}
-
-/// How a job ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
-    /// Whether it succeeded.
-    pub succeeded: bool,
-    /// The message of its condition.
-    pub message: String,
-}
-
 /// The kinds of jobs that are served.
 pub const JOB_KINDS: &[JobKind] = &[
     batch_job::KIND,
@@ -157,6 +92,9 @@ pub const JOB_KINDS: &[JobKind] = &[
     pods::POD,
     sets::STATEFUL_SET,
     leader_worker_sets::LEADER_WORKER_SET,
+    app_wrapper::APP_WRAPPER,
+    train_job::TRAIN_JOB,
+    spark::SPARK_APPLICATION,
 ];
 
 /// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
@@ -314,6 +252,7 @@ impl JobKind {
             of_job.len() == expected.len()
                 && of_job.iter().zip(expected).all(|(one, other)| is_same_set(one, other, is_admitted))
         };
+        let injections = injections.filter(|_| !self.integration.injects_beside_templates());
         let running = injections.and_then(|injections| injection::running(as_queued, injections));
         match running {
             Some(running) => is_same(&running) || (self.is_suspended(job) && is_same(as_queued)),
@@ -329,17 +268,9 @@ impl JobKind {
     pub fn start(&self, job: &Value, injections: &[Injection]) -> Result<Value, InjectionError> {
         let mut started = job.clone();
         self.integration.add_templates(&mut started);
-        let templates = self.integration.templates(&started);
-        if templates.len() != injections.len() {
-            return Err(InjectionError::Sets { expected: templates.len(), found: injections.len() });
-        }
         let counts: Vec<u32> = injections.iter().map(|injection| injection.count).collect();
         self.integration.set_counts(&mut started, &counts);
-        for (pointer, injection) in templates.iter().zip(injections) {
-            if let Some(template) = started.pointer_mut(pointer) {
-                injection.inject(template)?;
-            }
-        }
+        self.integration.inject(&mut started, injections)?;
         self.set_suspended(&mut started, false);
         Ok(started)
     }
@@ -354,11 +285,7 @@ impl JobKind {
         let count =
             |set: &Value| set["count"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
         self.integration.set_counts(&mut restored, &sets.iter().map(count).collect::<Vec<_>>());
-        for (pointer, set) in self.integration.templates(job).iter().zip(sets) {
-            if let Some(template) = restored.pointer_mut(pointer) {
-                injection::restore(template, &set["template"], self.integration.own_labels());
-            }
-        }
+        self.integration.restore(&mut restored, sets);
         restored
     }
 }

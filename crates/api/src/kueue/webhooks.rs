@@ -20,6 +20,7 @@ mod resource_groups;
 mod reviewed;
 mod same;
 mod set_of_pods;
+mod spark;
 mod statefulset;
 mod topology;
 mod workload;

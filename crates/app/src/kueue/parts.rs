@@ -1,7 +1,7 @@
 //! The parts of the controller, by their names in `--parts`.
 
 use api::kueue::config::FRAMEWORKS;
-use api::kueue::jobs::{JOB_KINDS, JobKind};
+use api::kueue::jobs::JobKind;
 use api::kueue::webhooks::ReviewedKind;
 
 /// A part of the controller.
@@ -94,17 +94,6 @@ impl Part {
         };
         match part {
             Some(part) => Ok(part),
-            None if FRAMEWORKS.contains(&framework) => {
-                let built: Vec<_> = if job.is_some() {
-                    JOB_KINDS.iter().map(|kind| kind.framework).collect()
-                } else {
-                    ReviewedKind::all().map(|kind| kind.framework).collect()
-                };
-                Err(format!(
-                    "the part {name} is not built yet: remove it; the kinds of jobs that are built are {}",
-                    built.join(", ")
-                ))
-            }
             None => Err(format!("{framework:?} is no kind of jobs; known are {}", FRAMEWORKS.join(", "))),
         }
     }
@@ -130,7 +119,7 @@ mod tests {
             ),
             (
                 "job=trainer.kubeflow.org/trainjob",
-                "Err(\"the part job=trainer.kubeflow.org/trainjob is not built yet: remove it; the kinds of jobs that are built are batch/job, ray.io/rayjob,",
+                "Ok(Job(JobKind { framework: \"trainer.kubeflow.org/trainjob\",",
             ),
             ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),
             ("", "Err(\"there is no such part; built are"),

@@ -1,22 +1,18 @@
 //! The observed jobs, Workloads, flavors and classes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use api::kueue::jobs::leader_worker_sets::set_of;
-use api::kueue::jobs::pods::{IS_GROUP, MANAGED, group_name};
+use api::kueue::jobs::pods::{IS_GROUP, group_name};
 use api::kueue::jobs::sets::workload_names;
-use api::kueue::jobs::{Flavor, JobKind, QUEUE_NAME, annotation, prebuilt_workload};
-use api::kueue::workload::API_VERSION;
-use index::{Kind, remove_from};
-use kube::runtime::watcher;
+use api::kueue::jobs::{Flavor, JobKind, REFERENCED, annotation, prebuilt_workload};
+use index::remove_from;
 
 use super::JobsConfig;
+use super::source::JobsSource;
 use super::write::Before;
 use crate::events::Subject;
-use crate::observations::{Observation, Source};
 use crate::watched::{Change, Whole};
-use crate::watches::{Handlers, Watches, resource};
 
 /// What the loop looks at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,74 +26,6 @@ pub(crate) enum JobKey {
         /// Its name.
         name: String,
     },
-}
-
-/// What a watch of this loop is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum JobsSource {
-    /// Jobs of a kind: its position in the configuration.
-    Job(usize),
-    /// Workloads.
-    Workload,
-    /// `ResourceFlavor` objects.
-    Flavor,
-    /// `WorkloadPriorityClass` objects.
-    WorkloadClass,
-    /// `PriorityClass` objects.
-    PodClass,
-    /// Namespaces.
-    Namespace,
-}
-
-impl JobsSource {
-    /// All but the jobs.
-    pub(crate) const OTHERS: [Self; 5] =
-        [Self::Workload, Self::Flavor, Self::WorkloadClass, Self::PodClass, Self::Namespace];
-
-    fn resource(self, kinds: &[&'static JobKind]) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Job(at) => (kinds[at].api_version, kinds[at].kind, kinds[at].plural),
-            Self::Workload => (API_VERSION, "Workload", "workloads"),
-            Self::Flavor => (API_VERSION, "ResourceFlavor", "resourceflavors"),
-            Self::WorkloadClass => (API_VERSION, "WorkloadPriorityClass", "workloadpriorityclasses"),
-            Self::PodClass => ("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
-            Self::Namespace => ("v1", "Namespace", "namespaces"),
-        }
-    }
-}
-
-impl fmt::Display for JobsSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_job = matches!(self, Self::Job(_));
-        f.write_str(if is_job { "jobs" } else { self.resource(&[]).2 })
-    }
-}
-
-impl Watches {
-    /// Watches objects for the loop of the jobs. Of jobs of Kubernetes, those with the label of a queue, unless others are managed,
-    /// too.
-    pub(crate) fn jobs(&mut self, source: JobsSource, config: &JobsConfig) {
-        let handlers = Handlers {
-            on_apply: Box::new(move |object| Observation::Jobs(source, Change::Applied(Box::new(object)))),
-            on_delete: Box::new(move |uid, name| Observation::Jobs(source, Change::Deleted(uid, name))),
-        };
-        let (api_version, kind, plural) = source.resource(&config.kinds);
-        let is_labelled = matches!(source, JobsSource::Job(at)
-            if !config.manages_unnamed && !config.kinds[at].is_watched_unlabelled());
-        let selection = watcher::Config::default();
-        let is_pod = matches!(source, JobsSource::Job(at) if config.kinds[at].is_pod());
-        let selection = match (is_pod, is_labelled) {
-            (true, _) => selection.labels(&format!("{MANAGED}=true")),
-            (false, true) => selection.labels(QUEUE_NAME),
-            (false, false) => selection,
-        };
-        self.start::<Whole>(
-            Source::Jobs(source),
-            &resource(&Kind::new(api_version, kind), plural),
-            selection,
-            handlers,
-        );
-    }
 }
 
 /// The observed objects.
@@ -127,6 +55,8 @@ pub(crate) struct Objects {
     owned: BTreeMap<String, BTreeSet<String>>,
     /// The uids of jobs by the uid of the object that owns them.
     children: BTreeMap<String, BTreeSet<String>>,
+    /// The objects that describe pods of jobs, by the positions of their kind and their uid.
+    referenced: BTreeMap<(usize, usize, String), Whole>,
     /// Cluster-scoped objects by name.
     flavors: BTreeMap<String, Whole>,
     workload_classes: BTreeMap<String, Whole>,
@@ -291,6 +221,16 @@ impl Objects {
                 concerned
             }
             (JobsSource::Workload, Change::Deleted(uid, _)) => self.forget_workload(&uid),
+            (JobsSource::Referenced(at, other), change) => {
+                match change {
+                    Change::Applied(object) => {
+                        drop(self.referenced.insert((at, other, object.metadata.uid.clone()), *object));
+                    }
+                    Change::Deleted(uid, _) => drop(self.referenced.remove(&(at, other, uid))),
+                }
+                let of_kind = self.jobs.iter().filter(|(_, (kind, _))| *kind == at);
+                of_kind.map(|(uid, _)| uid.clone()).collect()
+            }
             (source, change) => {
                 let Some(objects) = self.others(source) else { return Vec::new() };
                 match change {
@@ -304,13 +244,25 @@ impl Objects {
         }
     }
 
+    /// A job with the object that describes its pods. `None`: it needs none, or there is none.
+    pub(super) fn described(&self, at: usize, kind: &JobKind, job: &Whole) -> Option<Whole> {
+        let reference = kind.integration.reference(&job.value)?;
+        let of_kind = (at, reference.at, String::new())..(at, reference.at + 1, String::new());
+        let (_, found) = self.referenced.range(of_kind).find(|(_, object)| {
+            object.metadata.name == reference.name && object.metadata.namespace == reference.namespace
+        })?;
+        let mut job = job.clone();
+        job.value.as_object_mut()?.insert(REFERENCED.into(), found.value.clone());
+        Some(job)
+    }
+
     fn others(&mut self, source: JobsSource) -> Option<&mut BTreeMap<String, Whole>> {
         match source {
             JobsSource::Flavor => Some(&mut self.flavors),
             JobsSource::WorkloadClass => Some(&mut self.workload_classes),
             JobsSource::PodClass => Some(&mut self.pod_classes),
             JobsSource::Namespace => Some(&mut self.namespaces),
-            JobsSource::Job(_) | JobsSource::Workload => None,
+            JobsSource::Job(_) | JobsSource::Referenced(..) | JobsSource::Workload => None,
         }
     }
 

@@ -75,7 +75,9 @@ pub(super) fn decide(
         let left: Vec<&Whole> = objects.workloads_of(uid).collect();
         return (!left.is_empty()).then(|| left_behind(config, &left, now));
     };
-    let view = View { kind: config.kinds[*at], job, objects, config, now };
+    let kind = config.kinds[*at];
+    let described = objects.described(*at, kind, job);
+    let view = View { kind, job: described.as_ref().unwrap_or(job), objects, config, now };
     Some(match view.kind {
         kind if kind.is_pod() => pods::decide_alone(view),
         kind if kind.is_set_of_pods() => sets::decide(&view),
@@ -144,6 +146,10 @@ impl View<'_> {
         if self.job.metadata.is_deleting() {
             let left: Vec<&Whole> = self.objects.workloads_of(&self.job.metadata.uid).collect();
             return left_behind(self.config, &left, self.now);
+        }
+        if !self.kind.integration.is_described(&self.job.value) {
+            tracing::debug!(job = self.job.metadata.name, "waits for the object that describes its pods");
+            return AWAIT;
         }
         if annotation(&self.job.value, ELASTIC) == Some("true") {
             return self.refuse_elastic();
@@ -274,6 +280,13 @@ impl View<'_> {
             self.injections(&owned.workload).and_then(|added| self.kind.start(&self.job.value, &added));
         match self.startable(owned, started) {
             Ok(job) => {
+                if self.kind.integration.changes_suspended_only() {
+                    let mut prepared = job.clone();
+                    self.kind.set_suspended(&mut prepared, true);
+                    if prepared != self.job.value {
+                        return self.write(prepared, Vec::new());
+                    }
+                }
                 let told = event("Started", started_text(&owned.workload));
                 JobStep::Write(Write::Job(self.kind, Box::new(job)), vec![told])
             }

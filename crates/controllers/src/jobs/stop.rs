@@ -84,10 +84,17 @@ impl View<'_> {
             || workload.map_or_else(|| job.clone(), |workload| self.kind.restore(job, &workload.value));
         let is_stopping = annotation(job, STOPPING) == Some("true");
         if !self.kind.integration.stops_in_steps() {
+            let integration = self.kind.integration;
+            let is_later = integration.changes_suspended_only();
             if self.kind.is_suspended(job) {
-                return None;
+                if !is_later || integration.is_active(job) {
+                    return None;
+                }
+                let mut restored = job.clone();
+                integration.restore(&mut restored, &[]);
+                return (restored != *job).then(|| self.write(restored, Vec::new()));
             }
-            let mut stopped = restored();
+            let mut stopped = if is_later { job.clone() } else { restored() };
             self.kind.set_suspended(&mut stopped, true);
             return Some(self.write(stopped, vec![event("Stopped", text)]));
         }

@@ -1,8 +1,8 @@
 //! The writes about jobs.
 
 use api::kueue::FINALIZER;
-use api::kueue::jobs::JobKind;
 use api::kueue::jobs::pods::MANAGED;
+use api::kueue::jobs::{JobKind, REFERENCED};
 use api::kueue::status::{Condition, Status, WAITING_FOR_REPLACEMENT};
 use api::kueue::workload::{API_VERSION, Workload};
 use futures::{StreamExt as _, stream};
@@ -149,7 +149,8 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
         Write::Reclaimable(workload, pods) => {
             apply(client, &workload, RECLAIMABLE_MANAGER, &json!({"reclaimablePods": pods})).await
         }
-        Write::Job(kind, job) => {
+        Write::Job(kind, mut job) => {
+            job.as_object_mut().map(|job| job.remove(REFERENCED));
             let (namespace, name) = name_of(&job);
             jobs(kind, &namespace).replace(client, &name, &job).await
         }

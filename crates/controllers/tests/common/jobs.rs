@@ -110,8 +110,25 @@ impl<'a> Jobs<'a> {
     /// Installs the kind, unless the cluster has it.
     pub(crate) async fn install(&self) {
         let version = self.kind.api_version.split('/').nth(1).unwrap();
-        if !["Job", "RayCluster"].contains(&self.kind.kind) {
-            self.cluster.define(self.kind.group(), self.kind.kind, self.kind.plural, &[version]).await;
+        let (group, kind, plural) = (self.kind.group(), self.kind.kind, self.kind.plural);
+        match kind {
+            "Job" | "RayCluster" => {}
+            // The planner watches the older version meanwhile.
+            "AppWrapper" => {
+                let definitions = resource(
+                    "apiextensions.k8s.io/v1",
+                    "CustomResourceDefinition",
+                    "customresourcedefinitions",
+                );
+                let name = format!("{plural}.{group}");
+                self.cluster.delete(&definitions, "", &name).await;
+                self.cluster.wait_gone(&definitions, "", &name).await;
+                self.cluster.define(group, kind, plural, &["v1beta1", version]).await;
+            }
+            _ => self.cluster.define(group, kind, plural, &[version]).await,
+        }
+        for referenced in self.kind.integration.references() {
+            self.cluster.define(group, referenced.kind, referenced.plural, &[version]).await;
         }
     }
 

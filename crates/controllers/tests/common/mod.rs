@@ -150,8 +150,11 @@ impl Cluster {
         };
         let versions: Vec<_> = versions.iter().enumerate().map(version).collect();
         let name = format!("{plural}.{group}");
+        // Kubernetes protects the groups of its own domain.
+        let annotations = json!({"api-approved.kubernetes.io": "unapproved, for a test"});
+        let metadata = json!({"name": name, "annotations": annotations});
         let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata,
             "spec": {"group": group, "scope": "Namespaced", "versions": versions,
                 "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")}},
         });

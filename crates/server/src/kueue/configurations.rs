@@ -96,7 +96,7 @@ impl RegisteredJobs {
                     webhooks.extend(self.of_kind(verb, Verb::Validating, resource, &client_config(&path)));
                     continue;
                 }
-                Hook::Convert | Hook::Allow => continue,
+                Hook::Convert => continue,
             };
             if of != verb {
                 continue;

@@ -14,8 +14,6 @@ pub(super) enum Hook {
     DefaultJob(&'static str),
     /// Validation of jobs, by the plural name of their resource.
     ValidateJob(&'static str),
-    /// Everything is allowed.
-    Allow,
 }
 
 /// Kueue's kinds with webhooks: the end of the path, the resource, and whether it has defaults.
@@ -27,7 +25,7 @@ const OWN: [(&str, &str, bool); 4] = [
 ];
 
 /// The kinds of jobs with rules: the end of the path, and the resource.
-const JOBS: [(&str, &str); 17] = [
+const JOBS: [(&str, &str); 18] = [
     ("-v1-pod", "pods"),
     ("apps-v1-deployment", "deployments"),
     ("apps-v1-statefulset", "statefulsets"),
@@ -45,14 +43,12 @@ const JOBS: [(&str, &str); 17] = [
     ("ray-io-v1-rayservice", "rayservices"),
     ("trainer-kubeflow-org-v1alpha1-trainjob", "trainjobs"),
     ("workload-codeflare-dev-v1beta2-appwrapper", "appwrappers"),
+    ("sparkoperator-k8s-io-v1beta2-sparkapplication", "sparkapplications"),
 ];
-
-/// The end of the paths of another kind of jobs, with defaults and validation in Kueue.
-const OTHER_JOBS: [&str; 1] = ["sparkoperator-k8s-io-v1beta2-sparkapplication"];
 
 /// The paths of all admission webhooks, and what answers there.
 pub(super) fn all() -> impl Iterator<Item = (String, Hook)> {
-    let jobs = || JOBS.iter().map(|&(kind, _)| kind).chain(OTHER_JOBS);
+    let jobs = || JOBS.iter().map(|&(kind, _)| kind);
     let kinds = move || OWN.iter().map(|&(kind, ..)| kind).chain(jobs());
     let paths = ["mutate", "validate"]
         .into_iter()
@@ -69,9 +65,6 @@ pub(super) fn hook(path: &str) -> Option<Hook> {
         Some(kind) => (true, kind),
         None => (false, path.strip_prefix("/validate-")?),
     };
-    if OTHER_JOBS.contains(&kind) {
-        return Some(Hook::Allow);
-    }
     if let Some(&(_, resource)) = JOBS.iter().find(|(known, _)| *known == kind) {
         return Some(if mutates { Hook::DefaultJob(resource) } else { Hook::ValidateJob(resource) });
     }
@@ -110,7 +103,10 @@ mod tests {
             ("/validate-kueue-x-k8s-io-v1beta2-cohort", Some(Hook::Validate("cohorts"))),
             ("/mutate-kueue-x-k8s-io-v1beta2-cohort", None),
             ("/validate--v1-pod", Some(Hook::ValidateJob("pods"))),
-            ("/validate-sparkoperator-k8s-io-v1beta2-sparkapplication", Some(Hook::Allow)),
+            (
+                "/validate-sparkoperator-k8s-io-v1beta2-sparkapplication",
+                Some(Hook::ValidateJob("sparkapplications")),
+            ),
             ("/validate-v1-pod", None),
             ("/validate-kueue-x-k8s-io-v1beta1-workload", None),
             ("/", None),

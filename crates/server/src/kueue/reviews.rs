@@ -18,11 +18,6 @@ pub struct Malformed {
 const ADMISSION: &str = "AdmissionReview";
 const CONVERSION: &str = "ConversionReview";
 
-/// Allows everything.
-pub(super) fn allow(review: &Value) -> Result<Value, Malformed> {
-    Ok(admitted(Request::of(review)?.allowed()))
-}
-
 /// Defaults an object of Kueue: allows it with a patch.
 pub(super) fn default(
     resource: &str,

@@ -240,13 +240,13 @@ impl Integration for Declared {
 }
 
 /// A condition of a job that is true.
-fn true_condition<'a>(job: &'a Value, name: &str) -> Option<&'a Value> {
+pub(super) fn true_condition<'a>(job: &'a Value, name: &str) -> Option<&'a Value> {
     let conditions = list(job, &["status", "conditions"]);
     conditions.iter().find(|condition| condition["type"] == name && condition["status"] == "True")
 }
 
 /// The sum of the numbers at a path, in which `*` stands for all elements or values.
-fn sum(value: &Value, path: &str) -> u64 {
+pub(super) fn sum(value: &Value, path: &str) -> u64 {
     let Some((before, after)) = path.split_once("/*") else {
         return value.pointer(path).and_then(Value::as_u64).unwrap_or(0);
     };

@@ -142,6 +142,23 @@ impl Injection {
         self.scheduling_gates.iter().any(|gate| gate["name"] == TOPOLOGY_GATE)
     }
 
+    /// What is added, as a controller gets it that adds it to the pods by itself.
+    pub(super) fn as_info(&self) -> Value {
+        let template = self.as_template();
+        let mut info = Map::new();
+        for part in ["metadata", "spec"] {
+            info.extend(template[part].as_object().cloned().unwrap_or_default());
+        }
+        info.into()
+    }
+
+    /// What is added, as a template of nothing else.
+    pub(super) fn as_template(&self) -> Value {
+        let mut template = json!({"metadata": {}, "spec": {}});
+        self.write(&mut template);
+        template
+    }
+
     fn label(&mut self, workload: &str, queue: &str, admission: &Admission) {
         self.annotations.insert(WORKLOAD.into(), workload.into());
         self.labels.insert(POD_SET.into(), self.name.clone());

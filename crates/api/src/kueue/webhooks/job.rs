@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use super::field_error::{FieldError, IMMUTABLE};
 use super::names::subdomain_errors;
 use super::{Context, DEFAULT, JobDefaults, JobRules, Operation, ReviewedKind};
-use super::{deployment, gates as gated_by, leader_worker_set, pod, ray, statefulset, topology};
+use super::{deployment, gates as gated_by, leader_worker_set, pod, ray, spark, statefulset, topology};
+use crate::appwrapper::{self, components::has_components};
 use crate::kueue::jobs::topology::truth;
+use crate::kueue::jobs::train_job::PATCH_MANAGER;
 use crate::kueue::jobs::{
     COMPLETIONS_FOLLOW, ELASTIC, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT, PRIORITY_CLASS,
     QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name, set_at,
@@ -19,9 +21,6 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The group of the kinds of Ray.
 const RAY: &str = "ray.io";
-
-/// The manager of the patch of a `TrainJob` in which its admission is written.
-const PATCH_MANAGER: &str = "kueue.x-k8s.io/manager";
 
 /// The kind of jobs of a resource, if it is managed.
 fn kind_of(resource: &str, rules: &JobRules) -> Option<ReviewedKind> {
@@ -53,15 +52,11 @@ pub(super) fn default(
             if !kind.integration.is_skipped(job) && complete(job, known, context) {
                 kind.set_suspended(job, true);
             }
-        }
-        (resource, None) => {
-            if complete(job, known, context) {
-                set_at(job, &["spec", "suspend"], true.into());
-            }
-            if resource == "trainjobs" {
+            if kind.plural == "trainjobs" {
                 add_runtime_patch(job);
             }
         }
+        (_, None) => {}
     }
 }
 
@@ -109,7 +104,7 @@ pub(super) fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) ->
 pub(super) fn is_owned(job: &Value, rules: &JobRules) -> bool {
     let owner = controller(job);
     let [version, kind] = ["apiVersion", "kind"].map(|field| owner[field].as_str().unwrap_or_default());
-    kind == crate::appwrapper::KIND || managed(rules).any(|known| known.is_kind_of(version, kind))
+    kind == appwrapper::KIND || managed(rules).any(|known| known.is_kind_of(version, kind))
 }
 
 /// The rules that a job breaks.
@@ -121,6 +116,10 @@ pub(super) fn validate(
     context: &Context,
 ) -> Vec<FieldError> {
     let Some(kind) = kind_of(resource, &context.jobs) else { return Vec::new() };
+    // In the older version it is no job of Kueue's API.
+    if kind.plural == appwrapper::PLURAL && !has_components(job) {
+        return Vec::new();
+    }
     let mut errors = Vec::new();
     match kind.plural {
         "pods" => pod::check(job, old, known, context, &mut errors),
@@ -148,6 +147,12 @@ fn check(
             return;
         }
     }
+    let is_spark = kind.plural == "sparkapplications";
+    if is_spark && is_queued {
+        spark::check(job, errors);
+    } else if is_spark && old.is_some() {
+        return;
+    }
     check_labels(job, errors);
     let controlled = JobKind::of_framework(kind.framework);
     let is_suspended = |job: &Value| match controlled {
@@ -163,7 +168,8 @@ fn check(
         check_completions(job, errors);
     }
     if let Some(kind) = controlled.filter(|_| context.gates.topology_aware_scheduling) {
-        topology::check_job(kind, job, &context.gates, errors);
+        let check = if is_spark { spark::check_topology } else { topology::check_job };
+        check(kind, job, &context.gates, errors);
     }
 }
 

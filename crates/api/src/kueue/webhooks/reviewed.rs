@@ -1,4 +1,4 @@
-//! The kinds of jobs with webhooks: those with a controller, and those that only the webhooks know.
+//! The kinds of jobs with webhooks: those with a controller, and sets of pods that only the webhooks know.
 
 use crate::kueue::jobs::pods::DEPLOYMENT;
 use crate::kueue::jobs::{JOB_KINDS, JobKind};
@@ -25,22 +25,6 @@ const SETS: [ReviewedKind; 1] = [ReviewedKind {
     plural: "deployments",
 }];
 
-/// Jobs without a controller.
-const OTHERS: [ReviewedKind; 2] = [
-    ReviewedKind {
-        framework: "trainer.kubeflow.org/trainjob",
-        api_version: "trainer.kubeflow.org/v1alpha1",
-        kind: "TrainJob",
-        plural: "trainjobs",
-    },
-    ReviewedKind {
-        framework: "workload.codeflare.dev/appwrapper",
-        api_version: "workload.codeflare.dev/v1beta2",
-        kind: "AppWrapper",
-        plural: "appwrappers",
-    },
-];
-
 impl ReviewedKind {
     /// All kinds.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -50,7 +34,7 @@ impl ReviewedKind {
             kind: kind.kind,
             plural: kind.plural,
         };
-        JOB_KINDS.iter().map(of_job).chain(SETS).chain(OTHERS)
+        JOB_KINDS.iter().map(of_job).chain(SETS)
     }
 
     /// The kind with this name in `integrations.frameworks`.
