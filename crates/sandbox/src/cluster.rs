@@ -5,6 +5,7 @@
 //! them.
 
 mod client;
+mod definitions;
 mod events;
 mod kinds;
 mod merge_patch;
@@ -13,6 +14,7 @@ mod reflector;
 mod store;
 
 pub(crate) use client::{Cluster, Delete, Error, Precondition};
+pub(crate) use definitions::install as install_definitions;
 pub(crate) use events::{EventKind, Recorder};
 pub(crate) use kinds::{Kind, Resource};
 pub(crate) use merge_patch::merge_patch;

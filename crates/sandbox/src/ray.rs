@@ -19,6 +19,6 @@ mod types;
 mod validate;
 
 pub(crate) use cluster::ClusterOperator;
-pub(crate) use crds::install as install_crds;
+pub(crate) use crds::definitions;
 pub(crate) use job::{Caches as JobCaches, JobOperator};
 pub(crate) use types::{RayCluster, RayJob};

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use self::wiring::Wiring;
+use self::wiring::{Operators, Wiring};
 use crate::autoscaler::{self, NodePool, PoolError};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, install_definitions};
 use crate::nodes::{self, NodeError, NodeGroup};
+use crate::operators;
 use crate::pace::Pace;
 use crate::ray;
 use crate::{Clock, LogSink};
@@ -34,6 +35,8 @@ pub struct Config {
     pub pools: Option<Vec<NodePool>>,
     /// Whether to install the KubeRay custom resources and run their operator.
     pub ray: bool,
+    /// Whether to install `JobSet` and Kubeflow's training jobs and run their operators.
+    pub operators: bool,
 }
 
 impl Default for Config {
@@ -47,19 +50,21 @@ impl Default for Config {
             logs: None,
             pools: None,
             ray: true,
+            operators: true,
         }
     }
 }
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { nodes, speed, seed, clock: _, logs: _, pools, ray } = self;
+        let Self { nodes, speed, seed, clock: _, logs: _, pools, ray, operators } = self;
         f.debug_struct("Config")
             .field("nodes", &nodes.len())
             .field("speed", speed)
             .field("seed", seed)
             .field("pools", pools)
             .field("ray", ray)
+            .field("operators", operators)
             .finish_non_exhaustive()
     }
 }
@@ -100,13 +105,20 @@ impl Sandbox {
             Wiring::new(Cluster::new(client, config.clock), Pace::new(config.speed, config.seed));
         let definitions = wiring.definitions();
         let scales = config.pools.is_some();
-        let (nodes, autoscaler) = wiring.components(config.logs, config.ray, scales);
+        let (nodes, autoscaler) =
+            wiring.components(config.logs, Operators { ray: config.ray, others: config.operators }, scales);
+        let mut resources = Vec::new();
         if config.ray {
-            definitions.0.synced().await;
-            let installed = ray::install_crds(&wiring.cluster, &definitions.0, &definitions.1).await;
-            installed.map_err(|error| StartError::Api("install the Ray resources", Box::new(error)))?;
-            wiring.watch_ray();
+            resources.extend(ray::definitions());
         }
+        if config.operators {
+            resources.extend(operators::definitions());
+        }
+        definitions.0.synced().await;
+        let installed =
+            install_definitions(&wiring.cluster, &definitions.0, &definitions.1, &resources).await;
+        installed.map_err(|error| StartError::Api("install the custom resources", Box::new(error)))?;
+        wiring.watch_custom_resources();
         for node in config.nodes {
             let created = nodes.create(node).await;
             created.map_err(|error| StartError::Api("create a node", Box::new(error)))?;

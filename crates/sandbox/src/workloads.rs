@@ -10,7 +10,7 @@ mod job;
 mod job_rules;
 mod replicaset;
 mod statefulset;
-mod template;
+pub(crate) mod template;
 
 pub(crate) use daemonset::DaemonSets;
 pub(crate) use deployment::Deployments;

@@ -22,6 +22,11 @@ impl Kind {
         Self { api_version, name, plural, namespaced: true }
     }
 
+    /// A kind of the training operator.
+    pub(crate) const fn training(name: &'static str, plural: &'static str) -> Self {
+        Self::namespaced("kubeflow.org/v1", name, plural)
+    }
+
     const fn global(api_version: &'static str, name: &'static str, plural: &'static str) -> Self {
         Self { api_version, name, plural, namespaced: false }
     }
@@ -33,6 +38,7 @@ impl Kind {
     pub(crate) const POD_TEMPLATE: Self = Self::namespaced("v1", "PodTemplate", "podtemplates");
     pub(crate) const PROVISIONING_REQUEST: Self =
         Self::namespaced(api::provisioning::API_VERSION, api::provisioning::KIND, api::provisioning::PLURAL);
+    pub(crate) const JOB_SET: Self = Self::namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets");
     pub(crate) const INGRESS: Self = Self::namespaced("networking.k8s.io/v1", "Ingress", "ingresses");
     pub(crate) const SERVICE_ACCOUNT: Self = Self::namespaced("v1", "ServiceAccount", "serviceaccounts");
     pub(crate) const ROLE: Self = Self::namespaced("rbac.authorization.k8s.io/v1", "Role", "roles");

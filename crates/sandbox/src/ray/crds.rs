@@ -1,41 +1,14 @@
 //! The `CustomResourceDefinition`s of RayCluster and RayJob, written from scratch. Their schemas cover the fields that
 //! the operator reads, defaults or validates; all other fields are preserved.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
-use crate::cluster::{Cluster, Error, Kind, Resource, Store};
-use crate::wire::{CustomResourceDefinition, Key, condition};
+use crate::cluster::{Kind, Resource};
+use crate::wire::CustomResourceDefinition;
 
-/// Creates the definitions unless they exist, and waits until they are established.
-pub(crate) async fn install(
-    cluster: &Cluster,
-    store: &Store<CustomResourceDefinition>,
-    changed: &Arc<Notify>,
-) -> Result<(), Error> {
-    let definitions = [ray_clusters(), ray_jobs()];
-    for definition in &definitions {
-        match cluster.create(store, "", definition).await {
-            Err(error) if !error.is_conflict() => return Err(error),
-            _ => {}
-        }
-    }
-    for definition in &definitions {
-        let key = Key::new("", definition["metadata"]["name"].as_str().unwrap_or_default());
-        loop {
-            let notified = changed.notified();
-            let established = store.get(&key).is_some_and(|definition| {
-                condition(&definition.status.conditions, "Established").is_some_and(|c| c.status == "True")
-            });
-            if established {
-                break;
-            }
-            notified.await;
-        }
-    }
-    Ok(())
+/// All definitions.
+pub(crate) fn definitions() -> Vec<Value> {
+    vec![ray_clusters(), ray_jobs()]
 }
 
 fn definition(kind: Kind, singular: &str, columns: &Value, schema: impl Fn(&str) -> Value) -> Value {

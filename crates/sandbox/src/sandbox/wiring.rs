@@ -12,6 +12,7 @@ use crate::cluster::{
 };
 use crate::kubelet::Kubelet;
 use crate::nodes::{EvictionController, NodeController};
+use crate::operators::{self, JobSet, JobSets, TrainingJobs};
 use crate::pace::Pace;
 use crate::ray::{ClusterOperator, JobCaches, JobOperator, RayCluster, RayJob};
 use crate::scheduler::Scheduler;
@@ -48,7 +49,19 @@ controllers! {
     DaemonSets => "daemonsets", Key;
     ClusterOperator => "rayclusters", Key;
     JobOperator => "rayjobs", Key;
+    JobSets => "jobsets", Key;
 }
+
+/// Which operators run.
+#[derive(Clone, Copy)]
+pub(super) struct Operators {
+    pub(super) ray: bool,
+    /// Those of `JobSet` and of training jobs.
+    pub(super) others: bool,
+}
+
+/// Starts a watch.
+type Start = Box<dyn FnOnce(&mut JoinSet<()>, Cluster) + Send>;
 
 /// The shared stores and the event handlers that are registered on them.
 pub(super) struct Wiring {
@@ -64,6 +77,8 @@ pub(super) struct Wiring {
     on_job: Handlers<Job>,
     on_node: Handlers<Node>,
     on_pod: Handlers<Pod>,
+    /// The watches of custom resources, whose definitions may not exist yet.
+    custom: Vec<Start>,
 }
 
 impl Wiring {
@@ -84,6 +99,7 @@ impl Wiring {
             on_job: Vec::new(),
             on_node: Vec::new(),
             on_pod: Vec::new(),
+            custom: Vec::new(),
         }
     }
 
@@ -101,7 +117,7 @@ impl Wiring {
     pub(super) fn components(
         &mut self,
         logs: Option<LogSink>,
-        ray: bool,
+        operators: Operators,
         scales: bool,
     ) -> (Arc<NodeController>, Option<Arc<Autoscaler>>) {
         let nodes = self.node_controller();
@@ -112,8 +128,16 @@ impl Wiring {
         self.replica_sets();
         self.stateful_sets();
         self.daemon_sets();
-        if ray {
+        if operators.ray {
             self.ray_operators();
+        }
+        if operators.others {
+            self.job_sets();
+            self.training_jobs::<{ operators::PYTORCH }>();
+            self.training_jobs::<{ operators::TENSORFLOW }>();
+            self.training_jobs::<{ operators::XGBOOST }>();
+            self.training_jobs::<{ operators::PADDLE }>();
+            self.training_jobs::<{ operators::JAX }>();
         }
         let autoscaler = scales.then(|| self.autoscaler(&nodes));
         self.jobs.on_change(std::mem::take(&mut self.on_job));
@@ -125,9 +149,37 @@ impl Wiring {
         (nodes, autoscaler)
     }
 
-    pub(super) fn watch_ray(&mut self) {
-        self.tasks.spawn(reflect(self.cluster.clone(), self.ray_clusters.clone()));
-        self.tasks.spawn(reflect(self.cluster.clone(), self.ray_jobs.clone()));
+    /// Starts the watches of custom resources.
+    pub(super) fn watch_custom_resources(&mut self) {
+        for start in std::mem::take(&mut self.custom) {
+            start(&mut self.tasks, self.cluster.clone());
+        }
+    }
+
+    /// Watches custom resources when they are installed.
+    fn watch_later<K: Resource>(&mut self, store: &Arc<Store<K>>) {
+        let store = store.clone();
+        self.custom.push(Box::new(move |tasks, cluster| drop(tasks.spawn(reflect(cluster, store)))));
+    }
+
+    fn job_sets(&mut self) {
+        let store = Arc::new(Store::<JobSet>::new());
+        let (cluster, jobs) = (self.cluster.clone(), self.jobs.clone());
+        let sets = self.run(JobSets::new(cluster, store.clone(), jobs, &self.recorder));
+        let handler = sets.clone();
+        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        self.on_job.push(Box::new(move |change| sets.job_changed(change.latest())));
+        self.watch_later(&store);
+    }
+
+    fn training_jobs<const K: usize>(&mut self) {
+        let store = Arc::new(Store::new());
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let jobs = self.run(TrainingJobs::<K>::new(cluster, store.clone(), pods, &self.recorder));
+        let handler = jobs.clone();
+        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
+        self.watch_later(&store);
     }
 
     fn node_controller(&mut self) -> Arc<NodeController> {
@@ -266,6 +318,9 @@ impl Wiring {
             .on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
         let handler = jobs.clone();
         self.on_job.push(Box::new(move |change| handler.child_changed(&**change.latest())));
+        let (ray_clusters, ray_jobs) = (self.ray_clusters.clone(), self.ray_jobs.clone());
+        self.watch_later(&ray_clusters);
+        self.watch_later(&ray_jobs);
         self.on_pod.push(Box::new(move |change| {
             clusters.pod_changed(change.latest());
             jobs.pod_changed(change.latest());

@@ -10,7 +10,7 @@ use crate::pace::{Pace, suffix};
 use crate::wire::{Owner, Pod, Stamp};
 
 /// A pod from `template`, with `owner` as its controller.
-pub(super) fn pod<K: Resource>(template: &Value, owner: &K) -> Value {
+pub(crate) fn pod<K: Resource>(template: &Value, owner: &K) -> Value {
     let meta = owner.meta();
     let mut pod = json!({
         "apiVersion": "v1",
@@ -31,7 +31,7 @@ pub(super) fn pod<K: Resource>(template: &Value, owner: &K) -> Value {
 }
 
 /// Sets entries of a map in the metadata.
-pub(super) fn set_metadata<'a>(
+pub(crate) fn set_metadata<'a>(
     object: &mut Value,
     field: &str,
     entries: impl IntoIterator<Item = (&'a str, String)>,

@@ -1,0 +1,123 @@
+//! The `CustomResourceDefinition`s of the operators, written from scratch. Their schemas cover the fields that the
+//! operators read or default; all other fields are preserved.
+
+use serde_json::{Value, json};
+
+use super::JobSet;
+use super::training_rules::KINDS;
+use crate::cluster::{Kind, Resource};
+use crate::wire::CustomResourceDefinition;
+
+/// All definitions.
+pub(crate) fn definitions() -> Vec<Value> {
+    let training = KINDS.iter().map(|kind| {
+        let state = column("State", "string", ".status.conditions[-1:].type");
+        let roles = kind.roles.iter().map(|role| ((*role).to_owned(), role_spec()));
+        let roles: serde_json::Map<String, Value> = roles.collect();
+        let roles = json!({"type": "object", "description": "The pods of each role.", "properties": roles});
+        let spec = json!({kind.field: roles, "runPolicy": run_policy()});
+        definition(kind.kind, &[state], &spec, kind.field)
+    });
+    let spec = json!({
+        "replicatedJobs": {"type": "array", "description": "Jobs, each with a number of copies.", "items": replicated_job(),
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        "suspend": boolean("Whether the Jobs are suspended."),
+        "managedBy": string("Controller of the object."),
+        "ttlSecondsAfterFinished": integer("Seconds after which a finished JobSet is deleted."),
+        "successPolicy": open_object("Which Jobs have to succeed."),
+        "failurePolicy": open_object("How often the Jobs are started again."),
+        "startupPolicy": open_object("The order in which the Jobs start."),
+        "network": open_object("The network of the pods. Not simulated."),
+    });
+    let columns = [
+        column("TerminalState", "string", ".status.terminalState"),
+        column("Restarts", "string", ".status.restarts"),
+        column("Completed", "string", r#".status.conditions[?(@.type=="Completed")].status"#),
+        column("Suspended", "string", ".spec.suspend"),
+    ];
+    training.chain([definition(JobSet::KIND, &columns, &spec, "replicatedJobs")]).collect()
+}
+
+fn definition(kind: Kind, columns: &[Value], spec: &Value, required: &str) -> Value {
+    let (group, version) = kind.api_version.split_once('/').unwrap_or_default();
+    let mut spec = json!({"type": "object", "description": "What is to run.", "properties": spec, "required": [required]});
+    spec["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    let mut columns = columns.to_vec();
+    columns.push(column("Age", "date", ".metadata.creationTimestamp"));
+    json!({
+        "apiVersion": CustomResourceDefinition::KIND.api_version,
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.{group}", kind.plural)},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind.name, "listKind": format!("{}List", kind.name), "plural": kind.plural,
+                "singular": kind.name.to_lowercase()},
+            "scope": "Namespaced",
+            "versions": [{
+                "name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                "additionalPrinterColumns": columns,
+                "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {
+                    "spec": spec, "status": open_object("Status, as reported by the operator.")}}},
+            }],
+        },
+    })
+}
+
+fn replicated_job() -> Value {
+    let mut job = json!({
+        "type": "object", "description": "A Job and the number of its copies.", "required": ["name", "template"],
+        "properties": {
+            "name": string("Name of the Job."),
+            "replicas": {"type": "integer", "format": "int32", "default": 1, "description": "Copies of the Job."},
+            "template": open_object("The Job."),
+        },
+    });
+    job["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    job
+}
+
+fn role_spec() -> Value {
+    json!({
+        "type": "object", "description": "Pods of a role.", "required": ["template"],
+        "properties": {
+            "replicas": {"type": "integer", "format": "int32", "description": "Number of pods."},
+            "restartPolicy": string("What happens when a container ends with an error."),
+            "template": open_object("The pod."),
+        },
+    })
+}
+
+fn run_policy() -> Value {
+    let mut policy = json!({
+        "type": "object", "description": "How the pods run.",
+        "properties": {
+            "suspend": {"type": "boolean", "default": false, "description": "Whether no pods run."},
+            "cleanPodPolicy": string("Which pods are deleted at the end."),
+            "ttlSecondsAfterFinished": integer("Seconds after which a finished job is deleted."),
+            "activeDeadlineSeconds": integer("Seconds after which a running job fails."),
+        },
+    });
+    policy["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    policy
+}
+
+fn column(name: &str, kind: &str, path: &str) -> Value {
+    json!({"name": name, "type": kind, "jsonPath": path})
+}
+
+/// An object with arbitrary fields.
+fn open_object(description: &str) -> Value {
+    json!({"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": true})
+}
+
+fn boolean(description: &str) -> Value {
+    json!({"type": "boolean", "description": description})
+}
+
+fn string(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+fn integer(description: &str) -> Value {
+    json!({"type": "integer", "format": "int32", "description": description})
+}
