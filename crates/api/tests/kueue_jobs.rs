@@ -266,6 +266,36 @@ fn kinds_that_are_described_by_data_are_counted() {
 }
 
 #[test]
+fn slices_of_slices_are_read_from_their_annotation() {
+    let layers = json!([{"topology": "rack", "size": 4}, {"topology": "host", "size": 2}]);
+    let request = |layers: &str| {
+        let annotations = json!({"kueue.x-k8s.io/podset-slice-required-topology-constraints": layers,
+            "kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2"});
+        let template = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});
+        let job = job(&json!({"suspend": true, "template": template}), &json!({}));
+        let workload = kind().workload(&job, &Priority::default(), &[]);
+        let mut request = workload["spec"]["podSets"][0]["topologyRequest"].clone();
+        request.as_object_mut().unwrap().remove("podIndexLabel");
+        request
+    };
+    assert_eq!(request(&layers.to_string()), json!({"podsetSliceRequiredTopologyConstraints": layers}));
+    let one = json!({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2});
+    assert_eq!(request("[]"), one);
+}
+
+#[test]
+fn the_jobs_of_a_job_set_are_the_sub_groups_of_its_pods() {
+    let kind = JobKind::of_framework("jobset.x-k8s.io/jobset").unwrap();
+    let one = json!({"name": "a", "replicas": 3, "template": {"spec": {"parallelism": 2, "template": {"spec": {}}}}});
+    let sets = kind.integration.pod_sets(&json!({"spec": {"replicatedJobs": [one]}}));
+    assert_eq!(
+        sets[0]["topologyRequest"],
+        json!({"podIndexLabel": "batch.kubernetes.io/job-completion-index",
+            "subGroupIndexLabel": "jobset.sigs.k8s.io/job-index", "subGroupCount": 3})
+    );
+}
+
+#[test]
 fn the_pods_of_a_job_set_that_have_succeeded_give_back_their_quota() {
     let kind = JobKind::of_framework("jobset.x-k8s.io/jobset").unwrap();
     let job = json!({

@@ -167,6 +167,12 @@ async fn a_topology_keeps_a_pod_set_in_one_domain() {
     let is_ungated = |pod: &DynamicObject| pod.data["spec"]["schedulingGates"].is_null();
     let pod = cluster.wait(&pods(), "default", "train-1", is_ungated).await;
     assert_eq!(pod.data["spec"]["nodeSelector"], json!({"pool": "gpu", "rack": "r1"}));
+    run(&cluster, "train-1", "b").await;
+    for (pod, node) in [("train-2", "b"), ("train-3", "c")] {
+        create_pod(&cluster, &started, pod).await;
+        cluster.wait(&pods(), "default", pod, is_ungated).await;
+        run(&cluster, pod, node).await;
+    }
     train["metadata"]["name"] = "large".into();
     train["spec"]["parallelism"] = 5.into();
     train["spec"]["completions"] = 5.into();
@@ -174,8 +180,9 @@ async fn a_topology_keeps_a_pod_set_in_one_domain() {
     let large =
         workload_of(&cluster, "large", |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
     let message = condition(&large, "QuotaReserved").unwrap()["message"].as_str().unwrap().to_owned();
-    let expected = "couldn't assign flavors to pod set main: no rack has room for all 5 pods";
-    assert!(message.starts_with(expected), "{message}");
+    let expected =
+        "couldn't assign flavors to pod set main: topology \"racks\" allows to fit only 2 out of 5 pod(s)";
+    assert_eq!(message, expected);
 }
 
 /// The Jobs that are not suspended.
@@ -373,4 +380,38 @@ async fn a_topology_stays_until_no_flavor_names_it() {
     cluster.delete(&cluster_queues(), "", "team").await;
     cluster.delete(&kind("ResourceFlavor", "resourceflavors"), "", "hosts").await;
     cluster.wait_gone(&topologies, "", "hosts").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_go_to_the_places_of_their_ranks_in_their_sub_groups() {
+    let cluster = kueue_cluster().await;
+    delayed_queue(&cluster, "budget").await;
+    let queues = cluster.api(&cluster_queues(), "");
+    let unchecked = kube::api::Patch::Merge(json!({"spec": {"admissionChecksStrategy": null}}));
+    queues.patch("team", &kube::api::PatchParams::default(), &unchecked).await.unwrap();
+    gpu_node(&cluster, "a", ("lot", "1")).await;
+    gpu_node(&cluster, "b", ("lot", "1")).await;
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": 2}}});
+    let pod_spec = json!({"restartPolicy": "Never", "containers": [container]});
+    let request = json!({"unconstrained": true, "podIndexLabel": "index", "subGroupIndexLabel": "part",
+        "subGroupCount": 2});
+    let spec = json!({"queueName": "team", "active": true, "podSets": [
+        {"name": "main", "count": 4, "topologyRequest": request, "template": {"spec": pod_spec}}]});
+    let _controller = controller(&cluster);
+    create(&cluster, "Workload", "workloads", "set", spec).await;
+    admitted(&cluster, "set").await;
+    for (name, part, index) in [("p0", "1", "0"), ("p1", "0", "1"), ("p2", "1", "1"), ("p3", "0", "0")] {
+        let mut spec = pod_spec.clone();
+        spec["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/topology"}]);
+        let labels = json!({"kueue.x-k8s.io/podset": "main", "part": part, "index": index});
+        let annotations = json!({"kueue.x-k8s.io/workload": "set"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec,
+            "metadata": {"name": name, "labels": labels, "annotations": annotations}});
+        cluster.create_as(&pods(), "default", pod).await;
+    }
+    let mut hosts = Vec::new();
+    for pod in ["p3", "p1", "p0", "p2"] {
+        hosts.push(host(&cluster, pod).await);
+    }
+    assert_eq!(hosts, ["a", "a", "b", "b"]);
 }

@@ -4,7 +4,7 @@
 //! - `requests`: what pods request of quota, after the configuration and the limits of their namespace;
 //! - `usage`: what local queues have consumed;
 //! - `workloads`: the state of each Workload, and its gang;
-//! - `places`: the places of their pods in the plan, in the status, and in the pods;
+//! - `places`: the places of their pods in the plan, in the status, and in the pods; `ranks`: which pod goes to which place;
 //! - `blocked_admission`: Workloads that wait until the pods of others are ready;
 //! - `blockers`: why Workloads cannot be queued;
 //! - `figures`: whether queues are active, and the figures of their status.
@@ -17,6 +17,7 @@ mod failed_nodes;
 mod figures;
 mod places;
 mod queues;
+mod ranks;
 mod requests;
 mod usage;
 mod workloads;

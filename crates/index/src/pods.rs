@@ -12,6 +12,8 @@ use crate::index::InternedRules;
 use crate::remove_from;
 use crate::wire::Pod;
 
+/// The annotation with the least index of the pods of a pod set.
+const INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
 /// Label with the completion index of a pod of an indexed Job.
 const RANK_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -63,6 +65,10 @@ pub struct PodRow {
     pub host: Option<String>,
     /// Completion index, if its Job is indexed.
     pub rank: Option<u32>,
+    /// The indices in its labels, if it is of a Workload.
+    pub indices: BTreeMap<String, u32>,
+    /// The least index in its pod set.
+    pub index_offset: u32,
     /// Its request was compared with its pod set.
     pub(crate) is_compared: bool,
     /// Its labels and rules, as long as it occupies resources.
@@ -126,6 +132,8 @@ impl PodRow {
             workload: workload(&meta),
             host: pod.spec.node_selector.host,
             rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
+            indices: if meta.annotations.contains_key(WORKLOAD) { indices(&meta) } else { BTreeMap::new() },
+            index_offset: meta.annotations.get(INDEX_OFFSET).and_then(|text| text.parse().ok()).unwrap_or(0),
             is_compared: false,
             rules: None,
             placement: None,
@@ -149,6 +157,12 @@ impl PodRow {
 /// The Workload and the pod set that a pod names.
 fn workload(meta: &Meta) -> Option<(String, String)> {
     Some((meta.annotations.get(WORKLOAD)?.clone(), meta.labels.get(POD_SET)?.clone()))
+}
+
+/// The labels of a pod that are numbers.
+fn indices(meta: &Meta) -> BTreeMap<String, u32> {
+    let numbers = meta.labels.iter().filter_map(|(label, text)| Some((label.clone(), text.parse().ok()?)));
+    numbers.collect()
 }
 
 /// The role of a pod, from the labels of KubeRay, `JobSet` and the Kubeflow training operator.

@@ -1,21 +1,31 @@
 //! Kueue's messages about pending and preempted Workloads, after `pkg/scheduler` of Kueue v0.19.
 
 mod pod_sets;
+mod topology;
 
 use std::collections::BTreeMap;
 
+use index::Index;
 use model::{
     Cause, FlavorIx, Gang, PodSet, Preemption, PreemptionReason, QuotaCause, Shortage, Taint, World,
 };
 use pod_sets::{Unfit, lacking_quota, not_left, not_offered};
+use topology::lacking_places;
 
 /// Why a Workload gets no flavors: for each pod set that lacks some, the sorted reasons.
-pub(crate) fn no_fit(world: &World, gang: &Gang, shortage: &Shortage) -> String {
+pub(crate) fn no_fit(index: &Index, gang: &Gang, shortage: &Shortage) -> String {
+    let world = index.world();
     if is_gated(shortage) {
         return "Workload requires preemption, but it's gated".into();
     }
     let is_short = |cause: &&Cause| matches!(cause, Cause::Quota(QuotaCause::Short { flavor: Some(_), .. }));
-    let (short, others): (Vec<&Cause>, Vec<&Cause>) = shortage.causes.iter().partition(is_short);
+    let (short, mut others): (Vec<&Cause>, Vec<&Cause>) = shortage.causes.iter().partition(is_short);
+    let places =
+        lacking_places(index, gang, &others).filter(|_| others.iter().any(|cause| is_about_nodes(cause)));
+    if places.is_some() {
+        others.retain(|cause| !is_about_nodes(cause));
+    }
+    let places = places.map(|(at, text)| (at, vec![text]));
     let told: Vec<(Option<usize>, Option<FlavorIx>, String)> =
         others.into_iter().map(|cause| reason(world, gang, cause)).collect();
     let unfit: Vec<Unfit> =
@@ -25,11 +35,34 @@ pub(crate) fn no_fit(world: &World, gang: &Gang, shortage: &Shortage) -> String 
         // Quota is held for others, or was free in the meantime.
         let short = short.into_iter().map(|cause| reason(world, gang, cause));
         let all = told.into_iter().chain(short);
-        return by_pod_set(gang, all.map(|(at, _, text)| (at.unwrap_or_default(), vec![text])));
+        let all = all.map(|(at, _, text)| (at.unwrap_or_default(), vec![text]));
+        return by_pod_set(gang, all.chain(places));
     }
     let told = told.into_iter().filter(|(_, flavor, _)| flavor.is_none());
     let others = told.map(|(at, _, text)| (at.unwrap_or_default(), vec![text]));
-    by_pod_set(gang, lacking.into_iter().chain(others))
+    by_pod_set(gang, lacking.into_iter().chain(others).chain(places))
+}
+
+/// Whether a cause is that nodes have no room.
+fn is_about_nodes(cause: &Cause) -> bool {
+    match cause {
+        Cause::NoNode { .. }
+        | Cause::InsufficientResource { .. }
+        | Cause::Combination { .. }
+        | Cause::Topology(_)
+        | Cause::Total { .. }
+        | Cause::WithFlavors { .. }
+        | Cause::Together { .. } => true,
+        Cause::Quota(_)
+        | Cause::PodRules(_)
+        | Cause::TopologyError { .. }
+        | Cause::AggregateReserved { .. }
+        | Cause::StillStopping { .. }
+        | Cause::Behind { .. }
+        | Cause::WouldDelay { .. }
+        | Cause::PlacesLost { .. }
+        | Cause::PreemptionGated => false,
+    }
 }
 
 /// The sorted reasons of each pod set.

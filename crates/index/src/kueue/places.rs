@@ -135,6 +135,15 @@ impl Index {
         assignment.pod_sets.get(at).is_some_and(|places| !places.is_empty()).then(|| (uid.clone(), at))
     }
 
+    /// The Workload that gives a pod its place, if it has places for the pod set: its uid.
+    pub(crate) fn placing_workload(&self, pod: &PodRow) -> Option<String> {
+        let (name, pod_set) = pod.workload.as_ref()?;
+        let uid = self.kueue.by_name.get(&(pod.namespace.clone(), name.clone()))?;
+        let admission = self.kueue.workloads.get(uid)?.object.status.admission.as_ref()?;
+        let mut sets = admission.pod_set_assignments.iter();
+        sets.any(|set| set.name == *pod_set && set.topology_assignment.is_some()).then(|| uid.clone())
+    }
+
     /// The gated pods of a Workload that may go to the scheduler, in the order of their ranks, then names.
     pub fn workload_ungatings(&self, uid: &str) -> Vec<Ungating> {
         let Some(row) = self.kueue.workloads.get(uid) else { return Vec::new() };
@@ -151,38 +160,40 @@ impl Index {
         closed.extend(row.object.status.unhealthy_hosts().map(str::to_owned));
         let sets = admission.pod_set_assignments.iter();
         let placed = sets.filter_map(|assigned| Some((assigned, places(assigned)?)));
-        placed
-            .flat_map(|(assigned, places)| self.ungatings_of(row, &assigned.name, &places, &closed))
-            .collect()
+        placed.flat_map(|(assigned, places)| self.ungatings_of(row, assigned, &places, &closed)).collect()
     }
 
     /// A pod whose host is closed waits until the place is replaced.
     fn ungatings_of(
         &self,
         row: &WorkloadRow,
-        pod_set: &str,
+        assigned: &PodSetAssignment,
         places: &TopologyAssignment,
         closed: &BTreeSet<String>,
     ) -> Vec<Ungating> {
         let (namespace, name) = (row.namespace(), &row.object.metadata.name);
-        let is_of_set = |pod: &&PodRow| pod.workload.as_ref().is_some_and(|(_, set)| set == pod_set);
+        let is_of_set = |pod: &&PodRow| pod.workload.as_ref().is_some_and(|(_, set)| *set == assigned.name);
         let pods: Vec<&PodRow> = self.pods.of_workload(namespace, name).filter(is_of_set).collect();
         let mut gated: Vec<&PodRow> = pods.iter().copied().filter(|pod| awaits_place(pod)).collect();
         if gated.is_empty() {
             return Vec::new();
         }
+        let live: Vec<&PodRow> =
+            pods.iter().copied().filter(|pod| pod.is_live() && !pod.is_deleting).collect();
+        let ranks = row.ranks(assigned, &live).unwrap_or_default();
+        let rank = |pod: &PodRow| ranks.get(pod.uid.as_str()).copied();
         let mut left: Vec<i64> = places.domains.iter().map(|domain| domain.count).collect();
-        for pod in pods.iter().filter(|pod| pod.is_live() && !pod.is_deleting) {
+        for pod in live {
             let held = self.domain_of(pod, places);
             let at = held.and_then(|held| places.domains.iter().position(|domain| domain.values == held));
             if let Some(left) = at.and_then(|at| left.get_mut(at)) {
                 *left -= 1;
             }
         }
-        gated.sort_by(|a, b| (a.rank, &a.name).cmp(&(b.rank, &b.name)));
+        gated.sort_by(|a, b| (rank(a), &a.name).cmp(&(rank(b), &b.name)));
         let mut ungatings = Vec::new();
         for pod in gated {
-            let by_rank = pod.rank.and_then(|rank| domain_of_rank(places, rank)).filter(|at| left[*at] > 0);
+            let by_rank = rank(pod).and_then(|rank| domain_of_rank(places, rank)).filter(|at| left[*at] > 0);
             let Some(at) = by_rank.or_else(|| left.iter().position(|left| *left > 0)) else { continue };
             left[at] -= 1;
             if places.domains[at].values.last().is_some_and(|host| closed.contains(host)) {

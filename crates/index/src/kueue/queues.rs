@@ -80,6 +80,12 @@ impl Index {
         path
     }
 
+    /// The name of the topology of a flavor, if it has one.
+    pub fn topology_name(&self, flavor: &str) -> Option<&str> {
+        let name = &self.kueue.flavors.get(flavor)?.spec.topology_name;
+        (!name.is_empty()).then_some(name)
+    }
+
     /// Updates a flavor in the World, and the queues that list it.
     pub(super) fn publish_flavor(&mut self, name: &str) {
         let event = match self.kueue.flavors.get(name) {

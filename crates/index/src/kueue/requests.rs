@@ -290,6 +290,11 @@ pub(super) fn group(request: &Value) -> Option<String> {
     request["podSetGroupName"].as_str().map(str::to_owned)
 }
 
+fn has_slices(request: &Value) -> bool {
+    let layers = request["podsetSliceRequiredTopologyConstraints"].as_array();
+    request["podSetSliceRequiredTopology"].is_string() || layers.is_some_and(|layers| !layers.is_empty())
+}
+
 /// A topology request; `None` if it asks for nothing.
 pub(super) fn topology(request: &Value) -> Option<TopologyRequest> {
     let text = |field: &str| request[field].as_str().map(str::to_owned);
@@ -298,7 +303,7 @@ pub(super) fn topology(request: &Value) -> Option<TopologyRequest> {
         (Some(level), ..) => TopologyMode::Required(level),
         (_, Some(level), _) => TopologyMode::Preferred(level),
         (None, None, Some(true)) => TopologyMode::Unconstrained,
-        (None, None, _) if request["podSetSliceRequiredTopology"].is_string() => TopologyMode::Unconstrained,
+        (None, None, _) if has_slices(request) => TopologyMode::Unconstrained,
         (None, None, _) => return None,
     };
     let mut slices = Vec::new();

@@ -127,6 +127,7 @@ impl Declaration {
                 template: text(sets.template),
             },
             index_label: self.index_label.map(text),
+            sub_group_label: None,
             priority_class: self.priority_class.map(text),
             active: text(self.active),
             ready: match self.ready {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Finished, Integration, JobKind};
+use super::{Finished, Integration, JobKind, topology};
 use crate::kueue::status::ReclaimablePods;
 use crate::value::{count, list};
 
@@ -15,6 +15,9 @@ pub(super) struct Declared {
     pub(super) pod_sets: PodSets,
     /// The label of the pods with their index in the pod set, if they have one.
     pub(super) index_label: Option<&'static str>,
+    /// The label of the pods with the index of their unit, the first factor of the count of a pod set, if `index_label` is an index
+    /// in a unit.
+    pub(super) sub_group_label: Option<&'static str>,
     /// The name of the priority class of its pods, if it is not in their templates alone.
     pub(super) priority_class: Option<&'static str>,
     /// The numbers of running pods. `*` in a path stands for every element of a list or every value of an object.
@@ -68,8 +71,8 @@ pub(super) const JOB_SET: JobKind = JobKind {
             count: &[&["/replicas"], &["/template/spec/parallelism", "/template/spec/completions"]],
             template: "/template/spec/template",
         },
-        // The index of a pod is one in its Job, not in the pod set.
-        index_label: None,
+        index_label: Some("batch.kubernetes.io/job-completion-index"),
+        sub_group_label: Some("jobset.sigs.k8s.io/job-index"),
         priority_class: None,
         active: "/status/replicatedJobsStatus/*/active",
         ready: Ready::Numbers {
@@ -141,6 +144,7 @@ const fn of_training(at: &'static str, keys: &'static [&'static str]) -> Declare
         suspend: "/spec/runPolicy/suspend",
         pod_sets: PodSets { at, keys, count: &[&["/replicas"]], template: "/template" },
         index_label: Some("training.kubeflow.org/replica-index"),
+        sub_group_label: None,
         priority_class: Some("/spec/runPolicy/schedulingPolicy/priorityClass"),
         active: "/status/replicaStatuses/*/active",
         ready: Ready::Condition("Running"),
@@ -184,7 +188,16 @@ impl Integration for Declared {
         let set = |(name, at): (String, String)| {
             let set = job.pointer(&at).unwrap_or(&Value::Null);
             let pods = PodSets::product(self.pod_sets.count, set);
-            json!({"name": name, "count": pods, "template": set.pointer(self.pod_sets.template)})
+            let template = set.pointer(self.pod_sets.template);
+            let mut pod_set = json!({"name": name, "count": pods, "template": template});
+            if let (Some(label), Some(units)) = (self.sub_group_label, self.pod_sets.count.first()) {
+                let mut request =
+                    topology::request(&pod_set["template"], self.index_label).unwrap_or_default();
+                request["subGroupIndexLabel"] = label.into();
+                request["subGroupCount"] = PodSets::product(&[units], set).into();
+                pod_set["topologyRequest"] = request;
+            }
+            pod_set
         };
         self.pod_sets.found(job).into_iter().map(set).collect()
     }

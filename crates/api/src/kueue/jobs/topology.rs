@@ -18,6 +18,9 @@ pub(crate) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 /// The annotation with slices of slices, as JSON.
 pub(crate) const LAYERS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 
+/// The largest number of layers.
+const LAYERS_MAX: usize = 3;
+
 /// The boolean value of a text, as Go reads it.
 pub(crate) fn truth(text: &str) -> Option<bool> {
     match text {
@@ -39,7 +42,10 @@ pub(crate) fn request(template: &Value, index_label: Option<&str>) -> Option<Val
     } else if let Some(is_unconstrained) = annotation(UNCONSTRAINED).and_then(truth) {
         request.insert("unconstrained".into(), is_unconstrained.into());
     }
-    if let (Some(level), Some(size)) =
+    let layers = annotation(LAYERS).and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok());
+    if let Some(layers) = layers.filter(|layers| (1..=LAYERS_MAX).contains(&layers.len())) {
+        request.insert("podsetSliceRequiredTopologyConstraints".into(), layers.into());
+    } else if let (Some(level), Some(size)) =
         (annotation(SLICE), annotation(SLICE_SIZE).and_then(|size| size.parse::<i32>().ok()))
     {
         request.insert("podSetSliceRequiredTopology".into(), level.into());

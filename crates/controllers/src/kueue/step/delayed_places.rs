@@ -32,6 +32,6 @@ pub(crate) fn second_pass_failed(index: &Index, row: &WorkloadRow) -> Option<Wor
     let lacks = row.object.status.awaits_places() && row.lacks_replacement();
     let world = index.world();
     let gang = world.gang(row.uid()).filter(|_| lacks)?;
-    let text = texts::no_fit(world, gang, world.verdict(row.uid()).and_then(Verdict::shortage)?);
+    let text = texts::no_fit(index, gang, world.verdict(row.uid()).and_then(Verdict::shortage)?);
     Some(WorkloadEvent { is_warning: true, reason: "SecondPassFailed".into(), text, about: None })
 }

@@ -137,7 +137,7 @@ impl Decision<'_> {
             if shortage.causes.iter().all(is_turn) {
                 return None;
             }
-            (texts::cause(shortage), texts::no_fit(world, gang, shortage))
+            (texts::cause(shortage), texts::no_fit(self.index, gang, shortage))
         };
         Some((if self.options.names_causes { cause } else { "Pending" }, text))
     }
