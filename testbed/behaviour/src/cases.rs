@@ -8,6 +8,7 @@ mod missing;
 mod multiple_controllers;
 mod mutators;
 mod pod_rules;
+mod queues;
 mod ray;
 mod rbac;
 mod rejected;
@@ -124,6 +125,11 @@ macro_rules! each_case {
             scaling::a_stateful_set_that_is_scaled_up_and_down_is_charged_for_its_pods,
             multiple_controllers::only_the_leader_of_two_controllers_dispatches,
             multiple_controllers::two_controllers_without_election_start_no_gang_twice_or_half,
+            queues::a_job_in_a_queue_waits_until_its_quota_is_free,
+            queues::two_ray_jobs_take_turns_on_one_gpu,
+            queues::a_preempted_ray_job_comes_back_and_leaves_no_suspended_cluster,
+            queues::a_borrowed_gpu_is_reclaimed_by_its_team,
+            queues::jobs_in_a_queue_outlive_killed_controllers,
             tenants::a_tenant_does_no_more_through_an_app_wrapper_with_the_webhook,
             tenants::a_tenant_does_what_the_table_says_without_the_webhook,
         }

@@ -63,6 +63,8 @@ pub struct Flags {
     pub preemption: bool,
     /// Whether quota trees apply: `--quota`.
     pub quota: bool,
+    /// Whether it admits the Workloads of Kueue's API, and starts and stops Jobs, RayJobs and RayClusters: `--parts`.
+    pub queues: bool,
     /// How it reviews the authors of AppWrappers; `None`: not at all.
     pub review: Option<Review>,
 }

@@ -350,7 +350,12 @@ impl<'a> Fixture<'a> {
     fn path_of(&self, api_version: &str, kind: &str, name: &str) -> String {
         let root = if api_version.contains('/') { "apis" } else { "api" };
         let namespace = match kind {
-            "Node" | "PersistentVolume" => String::new(),
+            "Node"
+            | "PersistentVolume"
+            | "CustomResourceDefinition"
+            | "ClusterQueue"
+            | "ResourceFlavor"
+            | "WorkloadPriorityClass" => String::new(),
             _ => format!("/namespaces/{}", self.namespace),
         };
         let kind = kind.to_lowercase();

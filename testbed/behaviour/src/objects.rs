@@ -33,6 +33,16 @@ pub const INGRESS: Kind = Kind("networking.k8s.io/v1", "Ingress");
 pub const RAY_CLUSTER: Kind = Kind("ray.io/v1", "RayCluster");
 /// `RayJobs`.
 pub const RAY_JOB: Kind = Kind("ray.io/v1", "RayJob");
+/// Workloads of Kueue's API.
+pub const WORKLOAD: Kind = Kind("kueue.x-k8s.io/v1beta2", "Workload");
+/// Kueue's local queues.
+pub const LOCAL_QUEUE: Kind = Kind("kueue.x-k8s.io/v1beta2", "LocalQueue");
+/// Kueue's cluster queues; they have no namespace.
+pub const CLUSTER_QUEUE: Kind = Kind("kueue.x-k8s.io/v1beta2", "ClusterQueue");
+/// Kueue's flavors; they have no namespace.
+pub const RESOURCE_FLAVOR: Kind = Kind("kueue.x-k8s.io/v1beta2", "ResourceFlavor");
+/// Kueue's priority classes; they have no namespace.
+pub const PRIORITY_CLASS: Kind = Kind("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass");
 /// `AppWrappers` of the group `workload.codeflare.dev`.
 pub const WRAPPER: Kind = Kind("workload.codeflare.dev/v1beta1", "AppWrapper");
 /// `AppWrappers` of the older group `mcad.ibm.com`.

@@ -22,6 +22,8 @@ pub struct Process {
     flags: Flags,
     proxy: Proxy,
     kubeconfig: PathBuf,
+    /// Kueue's configuration, for a controller that admits Workloads.
+    configuration: PathBuf,
     log: PathBuf,
     /// The number of controllers that write to the same log.
     count: Arc<AtomicUsize>,
@@ -45,8 +47,13 @@ impl Process {
         let kubeconfig = log.with_extension(format!("{number}.kubeconfig"));
         std::fs::write(&kubeconfig, proxy.listen().await?)
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+        let configuration = log.with_extension("kueue.yaml");
+        if flags.queues {
+            std::fs::write(&configuration, CONFIGURATION)
+                .with_context(|| format!("cannot write {}", configuration.display()))?;
+        }
         let child = Mutex::default();
-        Ok(Self { program, flags, proxy, kubeconfig, log, count, child })
+        Ok(Self { program, flags, proxy, kubeconfig, configuration, log, count, child })
     }
 
     /// The id of the process while it runs.
@@ -63,6 +70,7 @@ impl Process {
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             .args(arguments(self.flags))
+            .args(self.queue_arguments())
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
@@ -70,10 +78,29 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {}: build it, or set --muster", self.program.display()))
     }
+
+    fn queue_arguments(&self) -> Vec<String> {
+        let configuration = || format!("--config={}", self.configuration.display());
+        if self.flags.queues { vec![format!("--parts={PARTS}"), configuration()] } else { Vec::new() }
+    }
 }
 
+/// What a controller with queues does.
+const PARTS: &str =
+    "appwrappers,core,scheduler,provisioning,job=batch/job,job=ray.io/rayjob,job=ray.io/raycluster";
+
+/// Kueue's configuration without servers, so that several controllers can run beside each other.
+const CONFIGURATION: &str = "\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+health: {healthProbeBindAddress: '0'}
+metrics: {bindAddress: '0'}
+leaderElection: {leaderElect: false}
+";
+
 fn arguments(flags: Flags) -> Vec<String> {
-    let Flags { leader_election, preemption, quota, review } = flags;
+    // The arguments for queues have a file, so they are not here.
+    let Flags { leader_election, preemption, quota, queues: _, review } = flags;
     let election: &[&str] = match leader_election {
         // A killed controller does not release its lease, so its successor would wait for the lease to expire.
         LeaderElection::Disabled => &["--leader-elect=false"],

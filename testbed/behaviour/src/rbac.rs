@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep};
 pub const ACCOUNT: &str = "system:serviceaccount:muster:muster";
 /// The manifest that users deploy.
 const MANIFEST: &str = include_str!("../../../deploy/rbac.yaml");
+/// What users deploy beside it for Kueue's API.
+const QUEUES_MANIFEST: &str = include_str!("../../../deploy/kueue-rbac.yaml");
 /// The timeout for the aggregation of cluster roles.
 const GRANTED_WITHIN: Duration = Duration::from_mins(1);
 
@@ -111,6 +113,15 @@ fn manifest() -> Result<Vec<Value>> {
     serde_saphyr::from_multiple(MANIFEST).map_err(|error| anyhow!("deploy/rbac.yaml: {error}"))
 }
 
+/// The collections and objects that give the controllers the permissions of `deploy/kueue-rbac.yaml`, without those in the
+/// namespace of an installation of Kueue.
+pub fn queue_roles() -> Result<Vec<(String, Value)>> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(QUEUES_MANIFEST)
+        .map_err(|error| anyhow!("deploy/kueue-rbac.yaml: {error}"))?;
+    let own = objects.into_iter().filter(|object| object["metadata"]["namespace"] != "kueue-system");
+    Ok(own.map(|object| (collection_of(&object), object)).collect())
+}
+
 /// The permissions that the selected roles give to the controllers.
 fn grants(is_selected: impl Fn(&Value) -> bool) -> Result<Vec<Grant>> {
     let manifest = manifest()?;
@@ -148,14 +159,18 @@ fn grants_of_rule(rule: &Value, namespace: &str) -> Vec<Grant> {
 }
 
 fn path_of(object: &Value) -> String {
+    format!("{}/{}", collection_of(object), object["metadata"]["name"].as_str().unwrap_or_default())
+}
+
+fn collection_of(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (api_version, name) = (text(&object["apiVersion"]), text(&object["metadata"]["name"]));
+    let api_version = text(&object["apiVersion"]);
     let root = if api_version.contains('/') { "apis" } else { "api" };
     let namespace = match &*text(&object["metadata"]["namespace"]) {
         "" => String::new(),
         namespace => format!("/namespaces/{namespace}"),
     };
-    format!("/{root}/{api_version}{namespace}/{}s/{name}", text(&object["kind"]).to_lowercase())
+    format!("/{root}/{api_version}{namespace}/{}s", text(&object["kind"]).to_lowercase())
 }
 
 /// Asks the API server with a `SubjectAccessReview` whether the controllers have a permission.

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::appwrapper::{Group, PLURAL};
+use api::kueue::jobs::JobKind;
 use apiserver::{ApiServer, Service, User, ValidatingWebhook};
 use behaviour::faults::outage;
 use behaviour::proxy::Proxy;
 use behaviour::{Environment, Fault, FaultInjector, Flags, LeaderElection};
-use controllers::{Clock, Config, Inspect, LeaderElectionConfig};
+use controllers::{Clock, Config, Inspect, JobsConfig, LeaderElectionConfig, ProvisioningConfig};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
@@ -27,6 +28,9 @@ use tower::ServiceExt;
 
 /// The delay of responses to the controller.
 const LATENCY: Duration = Duration::from_millis(20);
+
+/// The kinds of jobs that a controller with queues starts and stops.
+const QUEUED: [&str; 3] = ["batch/job", "ray.io/rayjob", "ray.io/raycluster"];
 
 /// An empty sandbox and the audit violations of its plans. The sandbox stops on drop.
 pub(crate) struct OnSandbox {
@@ -224,7 +228,7 @@ impl behaviour::Controller for InProcess {
     }
 
     fn replica(&self, flags: Flags) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
-        let Flags { leader_election, preemption, quota, review } = flags;
+        let Flags { leader_election, preemption, quota, queues, review } = flags;
         if review.is_some() {
             self.review();
         }
@@ -232,7 +236,13 @@ impl behaviour::Controller for InProcess {
             if quota {
                 controllers::install_quota_crd(self.client.clone()).await?;
             }
-            let config = Config { preemption, quota, ..self.config.clone() };
+            let mut config = Config { preemption, quota, ..self.config.clone() };
+            if queues {
+                let kinds = QUEUED.iter().filter_map(|name| JobKind::of_framework(name)).collect();
+                config.kueue = controllers::Kueue::Scheduler;
+                config.jobs = JobsConfig { kinds, ..JobsConfig::default() };
+                config.provisioning = Some(ProvisioningConfig::default());
+            }
             let (service, violations) = (self.service.clone(), self.violations.clone());
             let client = self.client.clone();
             let other = Self::new(service, client, config, leader_election, violations, self.count.clone());
