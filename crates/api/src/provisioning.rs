@@ -3,6 +3,8 @@
 //! Fields, conditions and limits are those of `autoscaling.x-k8s.io` in cluster-autoscaler 1.36. The printer columns of the
 //! conditions are those of GKE's definition.
 
+pub mod gang;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;

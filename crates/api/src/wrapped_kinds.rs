@@ -103,11 +103,23 @@ pub(crate) fn group(api_version: &str) -> &str {
 
 /// The pod specs of an object; none if the pods of its kind are not followed.
 pub(crate) fn pod_specs_mut(object: &mut Value) -> Vec<&mut Value> {
+    values_mut(object, |path| path.split('.').collect())
+}
+
+/// The pod templates of an object, with their metadata; a pod is its own. None if the pods of its kind are not followed.
+pub(crate) fn pod_templates_mut(object: &mut Value) -> Vec<&mut Value> {
+    values_mut(object, |path| {
+        path.rsplit_once('.').map_or_else(Vec::new, |(path, _)| path.split('.').collect())
+    })
+}
+
+/// The values at the paths of the pod specs, as `path` changes them.
+fn values_mut(object: &mut Value, path: impl Fn(&'static str) -> Vec<&'static str>) -> Vec<&mut Value> {
     let group = group(text(object, &["apiVersion"]).unwrap_or_default());
     let Some(entry) = WrappedKind::find(group, text(object, &["kind"]).unwrap_or_default()) else {
         return Vec::new();
     };
-    let paths: Paths = entry.pod_specs.iter().map(|path| path.split('.').collect()).collect();
+    let paths: Paths = entry.pod_specs.iter().copied().map(path).collect();
     let mut left = vec![(object, paths)];
     let mut found = Vec::new();
     while let Some((value, paths)) = left.pop() {

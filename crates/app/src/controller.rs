@@ -59,6 +59,11 @@ struct DispatchArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
     gates: bool,
+    /// Let AppWrappers that fit on no nodes ask a node autoscaler for nodes, with a `ProvisioningRequest` for all pods of the
+    /// gang. Names the permitted provisioning classes, separated by commas; the annotation muster.dev/provisioning-class of an
+    /// AppWrapper selects one. The first is that of AppWrappers without the annotation: `none` for no request.
+    #[arg(long = "provisioning-class", value_delimiter = ',', value_name = "NAMES")]
+    provisioning_classes: Vec<String>,
     /// Do not install missing CRDs.
     #[arg(long)]
     no_install: bool,
@@ -177,6 +182,7 @@ impl DispatchArgs {
             kueue_options: duties.options,
             jobs: duties.jobs,
             provisioning: duties.provisioning,
+            provisioning_classes: self.provisioning_classes,
             ..controllers::Config::default()
         };
         let endpoint = self.endpoint.bind().await?;

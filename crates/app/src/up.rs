@@ -83,6 +83,15 @@ pub(crate) struct Args {
     /// Enable quota: charge AppWrappers to MCAD's quota trees, defined by `QuotaSubtree` objects.
     #[arg(long)]
     quota: bool,
+    /// The provisioning classes by which AppWrappers may ask the simulated autoscaler for nodes; the first is that of
+    /// AppWrappers without the annotation muster.dev/provisioning-class.
+    #[arg(
+        long = "provisioning-class",
+        value_delimiter = ',',
+        value_name = "NAMES",
+        default_value = "none,check-capacity.autoscaling.x-k8s.io,best-effort-atomic-scale-up.autoscaling.x-k8s.io,queued-provisioning.gke.io"
+    )]
+    provisioning_classes: Vec<String>,
     /// Run only the API server: no nodes, no simulated components, no controller, no dashboard.
     #[arg(long)]
     api_only: bool,
@@ -159,6 +168,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         kueue_options: embedded_kueue::options(),
         jobs: embedded_kueue::jobs(),
         provisioning: Some(controllers::ProvisioningConfig::default()),
+        provisioning_classes: args.provisioning_classes,
         ..controllers::Config::default()
     };
     publish(&client, &config).await.context("cannot publish the configuration of the controller")?;

@@ -52,6 +52,9 @@ pub struct Config {
     pub jobs: JobsConfig,
     /// The admission check that asks for nodes. `None`: another program answers it.
     pub provisioning: Option<ProvisioningConfig>,
+    /// The provisioning classes by which AppWrappers may ask a node autoscaler for nodes. The first is that of AppWrappers
+    /// without the annotation `muster.dev/provisioning-class`; `none` is for no request. Empty: none asks.
+    pub provisioning_classes: Vec<String>,
 }
 
 impl Default for Config {
@@ -72,6 +75,7 @@ impl Default for Config {
             kueue_options: KueueOptions::default(),
             jobs: JobsConfig::default(),
             provisioning: None,
+            provisioning_classes: Vec::new(),
         }
     }
 }

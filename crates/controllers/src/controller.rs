@@ -64,7 +64,7 @@ use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::meter::{Meter, Metrics};
 use crate::observations::{Observation, Senders, Source, queue};
 use crate::overruns::{self, OverrunRecord};
-use crate::provisioning::Provisioning;
+use crate::provisioning::{GangProvisioning, Provisioning};
 use crate::published_config::{publish_config, publish_kueue_options};
 use crate::watches::Watches;
 use decode_errors::DecodeErrors;
@@ -201,6 +201,9 @@ impl Controller {
         }
         if let Some(provisioning) = Provisioning::of(&state.client, &state.config) {
             others.spawn(provisioning.run());
+        }
+        if let Some(gangs) = GangProvisioning::of(&state.client, &state.config) {
+            others.spawn(gangs.run());
         }
         let mut shutdown = std::pin::pin!(shutdown);
         loop {

@@ -348,6 +348,7 @@ impl Task {
             let are_references_planned = self.wrapper.references.unplanned.is_empty();
             api::scheduling_gate::add_gate(&mut object, are_references_planned);
         }
+        api::provisioning::gang::consume(&mut object, owner);
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::new(field("apiVersion"), field("kind"));
         let Some(plural) = self.plurals.get(&kind) else {

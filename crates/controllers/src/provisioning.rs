@@ -4,10 +4,12 @@
 //! - `step`: the next write about a Workload or a check: a pure function of what was observed
 //! - `object`: the observed objects
 //! - `execute`: the writes
+//! - `gangs`: AppWrappers that wait for nodes ask for them, too, in a loop of their own
 //!
 //! The loop is beside that of the planner, and both meet in the Workloads.
 
 mod execute;
+mod gangs;
 mod object;
 mod step;
 
@@ -27,6 +29,7 @@ use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
 
 use execute::Before;
+pub(crate) use gangs::GangProvisioning;
 pub(crate) use object::ProvisioningSource;
 use object::{Item, Objects, Refusal};
 use step::Step;

@@ -98,12 +98,13 @@ pub async fn grant(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The permissions that the manifest grants and no request has used, without those for wrapped kinds and for the endpoint, which
-/// the controllers of the cases do not serve.
+/// The permissions that the manifest grants and no request has used, without those for wrapped kinds, and for the endpoint and
+/// the requests to autoscalers, which the controllers of the cases do not serve and make.
 pub fn unused(used: &BTreeSet<Permission>) -> Result<Vec<Permission>> {
     let is_own = |role: &Value| {
         role["metadata"]["labels"]["muster.dev/wrapped"].is_null()
             && role["metadata"]["name"] != "muster-endpoint"
+            && role["metadata"]["name"] != "muster-provisioning"
     };
     let granted: BTreeSet<_> = grants(is_own)?.into_iter().map(|grant| grant.permission).collect();
     Ok(granted.difference(used).cloned().collect())

@@ -1,5 +1,7 @@
 //! The writes of the check.
 
+use api::Meta;
+use api::appwrapper::Group;
 use api::kueue::provisioning::CONTROLLER;
 use api::kueue::status::CheckState;
 use api::kueue::workload::API_VERSION;
@@ -26,6 +28,10 @@ pub(super) enum Write {
     Owners(Box<Whole>, Value),
     /// Deletes a request.
     DeleteRequest(Box<ProvisioningRequest>),
+    /// Deletes the template with this uid.
+    DeleteTemplate { namespace: String, name: String, uid: String },
+    /// Changes the metadata of an AppWrapper.
+    Wrapper { group: Group, meta: Box<Meta>, patch: Value },
     /// The conditions of a check.
     Conditions(Box<Whole>, Value),
 }
@@ -39,6 +45,8 @@ pub(super) enum Before {
     NoRequest(String, String),
     /// No template of this namespace and name.
     NoTemplate(String, String),
+    /// A template, by uid.
+    Exists(String),
 }
 
 fn name_of(object: &Value) -> (String, String) {
@@ -60,6 +68,8 @@ impl Write {
             }
             Self::States(whole, _) | Self::Owners(whole, _) | Self::Conditions(whole, _) => &whole.metadata,
             Self::DeleteRequest(request) => &request.metadata,
+            Self::DeleteTemplate { uid, .. } => return Before::Exists(uid.clone()),
+            Self::Wrapper { meta, .. } => meta,
         };
         Before::Version(meta.uid.clone(), meta.resource_version.clone())
     }
@@ -69,9 +79,12 @@ impl Write {
         let (check, kind, object) = match self {
             Self::CreateTemplate { check, template } => (check, "PodTemplate", template),
             Self::CreateRequest { check, request } => (check, provisioning::KIND, request),
-            Self::States(..) | Self::Owners(..) | Self::DeleteRequest(_) | Self::Conditions(..) => {
-                return None;
-            }
+            Self::States(..)
+            | Self::Owners(..)
+            | Self::DeleteRequest(_)
+            | Self::DeleteTemplate { .. }
+            | Self::Wrapper { .. }
+            | Self::Conditions(..) => return None,
         };
         let is_answer = matches!(
             error,
@@ -121,6 +134,13 @@ pub(super) async fn perform(client: &Client, write: &Write) -> Result<(), Error>
         Write::DeleteRequest(request) => {
             let meta = &request.metadata;
             requests(&meta.namespace).delete(client, &meta.name, &meta.uid).await
+        }
+        Write::DeleteTemplate { namespace, name, uid } => {
+            templates(namespace).delete(client, name, uid).await
+        }
+        Write::Wrapper { group, meta, patch } => {
+            let wrappers = ResourcePath::wrappers(*group, &meta.namespace);
+            wrappers.merge::<Value>(client, &meta.name, patch).await.map(drop)
         }
         Write::Conditions(check, conditions) => {
             let meta = &check.metadata;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use api::MicroTime;
+use api::appwrapper::{self, Group};
 use api::kueue::jobs::Flavor;
 use api::kueue::objects::{AdmissionCheck, ProvisioningRequestConfig, ResourceFlavor};
 use api::kueue::provisioning::CONTROLLER;
@@ -34,23 +35,27 @@ pub(crate) enum ProvisioningSource {
     Config,
     /// `ResourceFlavor` objects.
     Flavor,
+    /// AppWrappers of a group.
+    Wrapper(Group),
 }
 
 impl ProvisioningSource {
-    /// All of them.
+    /// Those that decide about the check.
     pub(crate) const ALL: [Self; 6] =
         [Self::Workload, Self::Request, Self::Template, Self::Check, Self::Config, Self::Flavor];
 
     /// Group and version, kind and plural.
-    fn resource(self) -> (&'static str, &'static str, &'static str) {
-        match self {
+    fn resource(self) -> (String, &'static str, &'static str) {
+        let (api_version, kind, plural) = match self {
             Self::Workload => (API_VERSION, "Workload", "workloads"),
             Self::Request => (provisioning::API_VERSION, provisioning::KIND, provisioning::PLURAL),
             Self::Template => ("v1", "PodTemplate", "podtemplates"),
             Self::Check => (API_VERSION, "AdmissionCheck", "admissionchecks"),
             Self::Config => (API_VERSION, "ProvisioningRequestConfig", "provisioningrequestconfigs"),
             Self::Flavor => (API_VERSION, "ResourceFlavor", "resourceflavors"),
-        }
+            Self::Wrapper(group) => return (group.api_version(), appwrapper::KIND, appwrapper::PLURAL),
+        };
+        (api_version.to_owned(), kind, plural)
     }
 }
 
@@ -61,7 +66,7 @@ impl fmt::Display for ProvisioningSource {
 }
 
 impl Watches {
-    /// Watches objects for the loop of the check.
+    /// Watches objects for the loop of the check, or of gangs that ask for nodes.
     pub(crate) fn provisioning(&mut self, source: ProvisioningSource) {
         let handlers = Handlers {
             on_apply: Box::new(move |object| {
@@ -166,6 +171,8 @@ impl Objects {
                 self.flavors.remove(&name);
                 self.items()
             }
+            // Gangs have their own loop.
+            (ProvisioningSource::Wrapper(_), _) => Vec::new(),
         }
     }
 
@@ -288,6 +295,7 @@ impl Objects {
                 .values()
                 .any(|request| request.metadata.namespace == *namespace && request.metadata.name == *name),
             Before::NoTemplate(namespace, name) => self.template_named(namespace, name).is_some(),
+            Before::Exists(uid) => !self.templates.contains_key(uid),
         }
     }
 
