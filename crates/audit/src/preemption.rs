@@ -27,6 +27,11 @@ fn holds_reservation(gang: &Gang) -> bool {
     matches!(gang.state, GangState::Reserved(_) | GangState::Nominated(_))
 }
 
+/// Whether a gang takes the place of another one.
+fn is_replaced(gang: &Gang, other: &str) -> bool {
+    gang.replaces.as_ref().is_some_and(|replaced| replaced.uid == other)
+}
+
 /// The assumptions about preemption for a gang with these flavors.
 fn assumptions(
     cluster: &ClusterState<'_>,
@@ -106,7 +111,8 @@ pub(crate) fn check(
         if was_preempted_for(world, uid, &gang.uid) {
             found.push(Violation::PreemptionCycle { gang: gang.key.clone(), victim: uid.to_owned() });
         }
-        let victim = world.gang(uid).filter(|victim| !victim.protected && holds_reservation(victim));
+        let may_be_victim = |victim: &&Gang| !victim.protected && !is_replaced(gang, uid);
+        let victim = world.gang(uid).filter(may_be_victim).filter(|victim| holds_reservation(victim));
         let Some(victim) = victim.filter(|_| terminating.insert(uid.to_owned())) else {
             found.push(Violation::NotPreemptible { gang: gang.key.clone(), victim: uid.to_owned() });
             return;
@@ -196,6 +202,7 @@ pub(crate) fn first_fit_with_preemption_in(
     }
     let may_be_victim = |other: &&Gang| {
         !other.protected
+            && !is_replaced(gang, &other.uid)
             && holds_reservation(other)
             && !terminating.contains(&other.uid)
             && !was_preempted_for(world, &other.uid, &gang.uid)

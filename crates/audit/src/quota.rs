@@ -168,7 +168,10 @@ impl<'w> Quotas<'w> {
             let mut more = Vec::new();
             for flavors in &all {
                 let stays = |ix: &FlavorIx| {
-                    let given = |at: &usize| gang.state.assignment().and_then(|given| given.flavors.get(*at));
+                    let running = gang.state.assignment().map(|given| &given.flavors);
+                    let replaced = gang.replaces.as_ref().map(|replaced| &replaced.flavors);
+                    let given =
+                        |at: &usize| running.into_iter().chain(replaced).find_map(|given| given.get(*at));
                     let mut given = unit.iter().filter_map(given);
                     given
                         .all(|given| resources.iter().all(|of| given.get(of).is_none_or(|given| given == ix)))

@@ -1,7 +1,7 @@
 //! Gangs and pods.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::amount::Time;
@@ -12,8 +12,8 @@ use crate::plan::Preemption;
 use crate::pod_rules::PodRules;
 use crate::pod_set::PodSet;
 use crate::queue::QueueIx;
-use crate::quota::QuotaIx;
-use crate::resources::ResourceVec;
+use crate::quota::{FlavorIx, QuotaIx};
+use crate::resources::{ResourceIx, ResourceVec};
 use crate::shape::Shape;
 use crate::usage::LocalQueueIx;
 
@@ -70,6 +70,8 @@ pub struct Gang {
     pub excluded: Arc<BTreeSet<NodeName>>,
     /// A running gang gets more pods when its pod sets are larger than its assignment.
     pub elastic: bool,
+    /// The running gang that this one takes the place of when it is admitted.
+    pub replaces: Option<Arc<Replaced>>,
     /// When its pods get nodes.
     pub places: Places,
     /// Nodes that failed while the gang ran. Its pods there get replacements on other nodes, its other pods stay. A
@@ -80,13 +82,14 @@ pub struct Gang {
 impl Gang {
     /// The part of the gang that decides whether it fits.
     pub fn shape(&self) -> Shape {
-        let Self { pod_sets, declared, excluded, gated, .. } = self;
+        let Self { pod_sets, declared, excluded, gated, replaces, .. } = self;
         Shape {
             pod_sets: pod_sets.clone(),
             declared: declared.clone(),
             excluded: excluded.clone(),
             places_open: self.places == Places::Open,
             gated: *gated,
+            replaces: replaces.clone(),
             scale_up: None,
         }
     }
@@ -138,6 +141,16 @@ impl Gang {
             None => (now.after(now.since(started).max(LEAST_US)), false),
         }
     }
+}
+
+/// A running gang that another one takes the place of. The pod sets of the other one are the increase alone: what the running
+/// gang holds counts as its own. After Kueue's workload slices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Replaced {
+    /// The uid of the running gang. It is not preempted for the increase.
+    pub uid: String,
+    /// Its flavors by pod set: the increase gets the same ones. A pod set without any may use all.
+    pub flavors: Vec<BTreeMap<ResourceIx, FlavorIx>>,
 }
 
 /// When the pods of a gang get nodes, in flavors that have nodes.

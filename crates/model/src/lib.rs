@@ -53,7 +53,7 @@ pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
 pub use device::{AllocatedResources, DeviceShare, DeviceShareError, DeviceShares, FreeResources};
 pub use event::Event;
 pub use forecast::{Forecast, ForecastStart};
-pub use gang::{Gang, GangState, Places, Pod};
+pub use gang::{Gang, GangState, Places, Pod, Replaced};
 pub use gang_key::GangKey;
 pub use gang_status::{ExpectedStart, GangStatus, PendingStatus, PodsPerNode};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};

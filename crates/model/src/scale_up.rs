@@ -86,6 +86,7 @@ impl Gang {
             excluded: excluded.into(),
             places_open: false,
             gated: false,
+            replaces: None,
             scale_up: Some(Arc::new(scale_up)),
         };
         let mut devices = held.devices.clone();

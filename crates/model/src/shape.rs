@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::amount::Amount;
 use crate::assignment::{Assignment, NodeName};
 use crate::constraints::Constraints;
+use crate::gang::Replaced;
 use crate::pod_set::PodSet;
 use crate::quota::FlavorIx;
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
@@ -24,6 +25,8 @@ pub struct Shape {
     pub places_open: bool,
     /// The gang preempts no other: [`Gang::gated`](crate::Gang::gated).
     pub gated: bool,
+    /// The gang takes the place of a running one: [`Gang::replaces`](crate::Gang::replaces).
+    pub replaces: Option<Arc<Replaced>>,
     /// The scale-up of a running gang; `None` for a gang that starts.
     pub scale_up: Option<Arc<ScaleUp>>,
 }

@@ -98,9 +98,14 @@ pub(crate) fn select_victims<'s>(
     }
     let terminating_victims: BTreeSet<&str> =
         terminating_victims(world).map(|gang| gang.uid.as_str()).collect();
+    let is_replaced = |uid: &str| gang.replaces.as_ref().is_some_and(|replaced| replaced.uid == uid);
     let may = |other: &&Gang| {
         let uid = other.uid.as_str();
-        !other.protected && !terminating_victims.contains(uid) && !preemptors.contains(uid) && !is_spared(uid)
+        !other.protected
+            && !is_replaced(uid)
+            && !terminating_victims.contains(uid)
+            && !preemptors.contains(uid)
+            && !is_spared(uid)
     };
     let holders: Vec<&Gang> = world.placed_gangs().filter(may).collect();
     let alternatives = Alternatives::of(world, &request);

@@ -47,6 +47,7 @@
 //! | gang | `declared:RESOURCE=Q` | a resource declared for all pods together |
 //! | gang | `excluded=NODE,…` | nodes that its pods must not use |
 //! | gang | `elastic` | while it runs, it may scale up |
+//! | gang | `replaces=UID` | of a pending gang: it takes the place of this one, and its pod sets get the flavors that they name |
 //! | gang | `unhealthy=NODE,…` | nodes that failed while it ran; its pods there are replaced |
 //! | gang | `places=open`, `places=requested` | it is admitted without nodes; once admitted, its pods ask for nodes |
 //! | gang | `runs=S` | its expected run time in seconds |

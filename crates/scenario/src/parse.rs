@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use model::{
     Amount, Assignment, Backfill, DeviceShare, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node,
-    Operator, Packing, Places, Pod, PodSet, Policy, Preemption, PreemptionPolicy, Requirement, ResourceIx,
-    ResourceNames, ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
+    Operator, Packing, Places, Pod, PodSet, Policy, Preemption, PreemptionPolicy, Replaced, Requirement,
+    ResourceIx, ResourceNames, ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
 };
 
 use crate::{pod_rules, preemption, quantity, quota, topology, usage_order};
@@ -234,6 +234,9 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
     if flavors.iter().all(BTreeMap::is_empty) {
         flavors.clear();
     }
+    if let Some(replaced) = gang.replaces.as_mut().map(Arc::make_mut) {
+        replaced.flavors.clone_from(&flavors);
+    }
     unplaced.truncate(pod_sets.len());
     let assignment = Assignment { flavors, unplaced, ..assignment(&places) };
     gang.pod_sets = pod_sets.into();
@@ -287,6 +290,7 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         "runs" => gang.runs_us = Some(scaled(1_000_000)?),
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
         "excluded" => gang.excluded = Arc::new(value.split(',').map(str::to_owned).collect()),
+        "replaces" => gang.replaces = Some(Arc::new(Replaced { uid: value.to_owned(), flavors: Vec::new() })),
         "unhealthy" => gang.unhealthy = Arc::new(value.split(',').map(str::to_owned).collect()),
         "places" => {
             let all = [Places::Open, Places::Requested];

@@ -227,6 +227,7 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     words
         .extend((gang.places != Places::AtAdmission).then(|| format!("places={}", places_word(gang.places))));
     words.extend(gang.elastic.then(|| "elastic".to_owned()));
+    words.extend(gang.replaces.as_ref().map(|replaced| format!("replaces={}", replaced.uid)));
     for (word, nodes) in [("excluded", &gang.excluded), ("unhealthy", &gang.unhealthy)] {
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
         words.extend((!nodes.is_empty()).then(|| format!("{word}={}", nodes.join(","))));
@@ -255,7 +256,8 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
         }
         let unplaced = gang.state.assignment().map(|assignment| assignment.unplaced_in(at));
         words.extend(unplaced.filter(|count| *count > 0).map(|count| format!("unplaced={count}")));
-        let flavors = gang.state.assignment().and_then(|assignment| assignment.flavors.get(at));
+        let replaced = gang.replaces.as_ref().and_then(|replaced| replaced.flavors.get(at));
+        let flavors = gang.state.assignment().and_then(|assignment| assignment.flavors.get(at)).or(replaced);
         let given = |(ix, flavor): (&ResourceIx, &FlavorIx)| {
             format!("flavor:{}={}", names.name(*ix), world.flavor_name(*flavor))
         };

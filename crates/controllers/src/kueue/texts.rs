@@ -137,6 +137,11 @@ fn reason(world: &World, gang: &Gang, cause: &Cause) -> (Option<usize>, Option<F
         Cause::Quota(QuotaCause::Unmatched { pod_set, flavor }) => {
             about(pod_set, flavor, format!("flavor {flavor} doesn't match node affinity"))
         }
+        Cause::Quota(QuotaCause::OtherFlavor { pod_set, flavor, given }) => {
+            let text =
+                format!("could not assign {flavor} flavor since the original workload is assigned: {given}");
+            about(pod_set, flavor, text)
+        }
         Cause::Quota(QuotaCause::NoTopology { pod_set, flavor }) => {
             about(pod_set, flavor, format!("Flavor {flavor:?} does not support TopologyAwareScheduling"))
         }

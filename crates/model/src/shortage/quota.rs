@@ -47,6 +47,15 @@ pub enum QuotaCause {
         /// The flavor.
         flavor: String,
     },
+    /// A gang that takes the place of a running one gets its flavors alone.
+    OtherFlavor {
+        /// The pod set.
+        pod_set: String,
+        /// The flavor.
+        flavor: String,
+        /// The flavor of the running gang.
+        given: String,
+    },
     /// A pod set does not tolerate a taint of a flavor.
     Untolerated {
         /// The pod set.
@@ -103,6 +112,9 @@ impl fmt::Display for QuotaCause {
             Self::NoFlavor { flavor } => write!(f, "flavor {flavor} does not exist"),
             Self::NotOffered { queue, flavor } => {
                 write!(f, "runs in flavor {flavor}, which queue {queue} no longer offers")
+            }
+            Self::OtherFlavor { pod_set, flavor, given } => {
+                write!(f, "{pod_set}: runs in flavor {given} and cannot grow in flavor {flavor}")
             }
             Self::Untolerated { pod_set, flavor, taint } => {
                 write!(f, "{pod_set}: does not tolerate taint {taint} of flavor {flavor}")

@@ -25,6 +25,10 @@ pub(super) fn check_compatible(
         return add_refusal(QuotaCause::NoFlavor { flavor: name() });
     };
     let queue = world.queues().get(&request.queue);
+    if let Some((pod_set, given)) = other_given(world, request, pod_sets, ix) {
+        let given = world.flavor_name(given).to_owned();
+        return add_refusal(QuotaCause::OtherFlavor { pod_set, flavor: name(), given });
+    }
     let places_pods = queue.is_none_or(|queue| queue.places_pods);
     let mixes_quota_only = || queue.is_some_and(|queue| world.has_quota_only_flavor(queue));
     for pod_set in pod_sets.iter().filter_map(|at| shape.pod_sets.get(*at)).filter(|set| set.count > 0) {
@@ -49,6 +53,24 @@ pub(super) fn check_compatible(
         }
     }
     Ok(())
+}
+
+/// The pod set of a gang that takes the place of a running one in another flavor than this, and that other flavor.
+fn other_given(
+    world: &World,
+    request: &GangRequest<'_>,
+    pod_sets: &[usize],
+    ix: FlavorIx,
+) -> Option<(String, FlavorIx)> {
+    let replaced = request.shape.replaces.as_ref()?;
+    let groups = &world.queues().get(&request.queue)?.groups;
+    let group = groups.iter().find(|group| group.flavors.contains(&ix))?;
+    pod_sets.iter().find_map(|at| {
+        let given = replaced.flavors.get(*at)?;
+        let other =
+            group.resources.iter().filter_map(|resource| given.get(resource)).find(|of| **of != ix)?;
+        Some((request.shape.pod_sets.get(*at)?.name.clone(), *other))
+    })
 }
 
 /// Whether nodes with the labels of a flavor could match. Ignores all other labels.
