@@ -79,9 +79,10 @@ pub fn remove_gates(object: &mut Value) -> usize {
     pod_specs_mut(object).into_iter().map(|spec| usize::from(remove_from(spec, GATE))).sum()
 }
 
-/// The strategic merge patch that removes a gate of the pod with this uid and adds to its node selector.
-pub fn remove_gate(uid: &str, gate: &str, node_selector: &BTreeMap<String, String>) -> Value {
-    let mut spec = json!({ "schedulingGates": [{ "name": gate, "$patch": "delete" }] });
+/// The strategic merge patch that removes gates of the pod with this uid and adds to its node selector.
+pub fn remove_gate(uid: &str, gates: &[&str], node_selector: &BTreeMap<String, String>) -> Value {
+    let removed: Vec<Value> = gates.iter().map(|gate| json!({ "name": gate, "$patch": "delete" })).collect();
+    let mut spec = json!({ "schedulingGates": removed });
     if !node_selector.is_empty() {
         spec["nodeSelector"] = json!(node_selector);
     }

@@ -200,7 +200,7 @@ fn the_labels_and_annotations_of_a_job_have_rules() {
         ("max-exec-time-seconds]: Invalid value: 0: should be greater than 0", &|_| {}, &|job| {
             job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "0".into();
         }),
-        ("elastic jobs are not served", &|_| {}, &|job| {
+        ("elastic-job]: Invalid value: true: field is immutable", &|_| {}, &|job| {
             job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
         }),
         ("should be between 0 and 1", &|_| {}, &|job| {

@@ -9,6 +9,7 @@
 //! - `groups`: the steps about sets of several groups
 //! - `source`: what is watched
 //! - `objects`: the observed jobs, Workloads, flavors and classes
+//! - `slices`: jobs that change their size while they run
 //! - `workload`: the Workload of a job
 //! - `write`: the writes, and their requests
 //!
@@ -19,6 +20,7 @@ mod objects;
 mod owner;
 mod pods;
 mod sets;
+mod slices;
 mod source;
 mod step;
 mod stop;
@@ -62,6 +64,8 @@ pub struct JobsConfig {
     pub reclaims_pods: bool,
     /// Whether the annotation of a job with the controllers that hold it back counts.
     pub gates_admission: bool,
+    /// Whether jobs may change their size while they run.
+    pub slices: bool,
     /// The keys of the labels that a Workload gets from its job.
     pub copied_labels: Vec<String>,
     /// Whether pods are managed only if a set of pods, such as a `StatefulSet`, holds them back.
@@ -83,6 +87,7 @@ impl Default for JobsConfig {
             waits_for_pods: false,
             reclaims_pods: true,
             gates_admission: true,
+            slices: true,
             copied_labels: Vec::new(),
             pods_of_sets_only: false,
             parks_lone_pods: true,

@@ -174,7 +174,7 @@ async fn release_pod(client: &Client, path: &ResourcePath, name: &str) -> Result
     path.patch(
         client,
         name,
-        &scheduling_gate::remove_gate(&pod.metadata.uid, scheduling_gate::GATE, &BTreeMap::new()),
+        &scheduling_gate::remove_gate(&pod.metadata.uid, &[scheduling_gate::GATE], &BTreeMap::new()),
     )
     .await?;
     Ok(1)

@@ -5,6 +5,7 @@
 mod common;
 
 use common::Cluster;
+use common::elastic::{count, elastic, is_admitted, is_replaced, resize, slice};
 use common::jobs::*;
 use common::kueue::*;
 use common::mortal::Mortal;
@@ -311,4 +312,47 @@ async fn after_a_crash_at_any_write_places_come_after_the_checks_and_once() {
     })
     .await;
     assert!(writes > 8, "only {writes} writes were covered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_write_a_job_grows_shrinks_and_is_preempted_and_no_quota_is_exceeded() {
+    let writes = walk(async |cluster| {
+        gpu_queue(cluster, 4, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+        priority_class(cluster, "high", 100).await;
+        submit_job(cluster, job("other", 2)).await;
+        running(cluster, "other").await;
+        submit_job(cluster, elastic("train", 2)).await;
+        running(cluster, "train").await;
+        status(cluster, "train", json!({"active": 2, "startTime": "2026-01-01T00:00:00Z"})).await;
+        let grown = resize(cluster, "train", 4).await;
+        slice(cluster, "train", grown, |workload| count(workload) == 4).await;
+        assert_eq!(holders(cluster).await.len(), 2, "of the two Jobs");
+        let complete = json!({"type": "Complete", "status": "True", "message": "done"});
+        status(cluster, "other", json!({"conditions": [complete]})).await;
+        slice(cluster, "train", grown, is_admitted).await;
+        slice(cluster, "train", 1, is_replaced).await;
+        assert_eq!(running(cluster, "train").await.metadata.generation, Some(grown), "it was never stopped");
+        resize(cluster, "train", 3).await;
+        slice(cluster, "train", grown, |workload| count(workload) == 3).await;
+        let mut high = job("high", 3);
+        high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+        submit_job(cluster, high).await;
+        stopped(cluster, "train").await;
+        status(cluster, "train", json!({"active": 0})).await;
+        running(cluster, "high").await;
+        status(
+            cluster,
+            "high",
+            json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]}),
+        )
+        .await;
+        running(cluster, "train").await;
+        let train = slice(cluster, "train", grown, is_admitted).await;
+        assert_eq!(evictions(&train), [("Preempted".to_owned(), 1)]);
+        let used = |status: &Value| status["flavorsUsage"][0]["resources"][0]["total"] == "3";
+        queue_status(cluster, "team", used).await;
+        assert_eq!(holders(cluster).await.len(), 1);
+    })
+    .await;
+    assert!(writes > 25, "only {writes} writes were covered");
 }

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::elastic::create_pod;
 use common::gang_pods::{cordon, evict, host, nodes, pods, run};
 use common::jobs::*;
 use common::kueue::*;
@@ -39,17 +40,6 @@ fn pairs(name: &str, pods: u32) -> Value {
     let mut job = job(name, pods);
     job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2".into();
     job
-}
-
-/// The Job controller creates a pod of a started Job.
-async fn create_pod(cluster: &Cluster, job: &DynamicObject, name: &str) {
-    let template = &job.data["spec"]["template"];
-    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name, "uid": job.metadata.uid,
-        "controller": true, "blockOwnerDeletion": true}]);
-    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
-    pod["metadata"]["name"] = name.into();
-    pod["metadata"]["ownerReferences"] = owner;
-    cluster.create_as(&pods(), "default", pod).await;
 }
 
 fn places(workload: &DynamicObject) -> &Value {

@@ -231,22 +231,6 @@ async fn a_local_queue_states_the_figures_of_its_own_workloads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workload_that_replaces_another_one_is_refused() {
-    let cluster = kueue_cluster().await;
-    queue(&cluster, "team", 4, json!({})).await;
-    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": 1}}});
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
-    let annotations = json!({"kueue.x-k8s.io/workload-slice-replacement-for": "default/first"});
-    let body = json!({"apiVersion": VERSION, "kind": "Workload",
-        "metadata": {"name": "larger", "annotations": annotations},
-        "spec": {"queueName": "team", "active": true, "podSets": [{"name": "main", "count": 2, "template": template}]}});
-    cluster.create_as(&workloads(), "default", body).await;
-    let _controller = kueue_controller(&cluster);
-    let message = waits(&cluster, "larger", "Pending").await;
-    assert!(message.starts_with("elastic jobs are not served: "), "{message}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_workload_with_a_closed_gate_preempts_no_other_until_the_gate_is_open() {
     let cluster = kueue_cluster().await;
     let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});

@@ -5,6 +5,7 @@
 //! - `usage`: what local queues have consumed;
 //! - `workloads`: the state of each Workload, and its gang;
 //! - `places`: the places of their pods in the plan, in the status, and in the pods; `ranks`: which pod goes to which place;
+//! - `slices`: Workloads that continue others with more pods;
 //! - `blocked_admission`: Workloads that wait until the pods of others are ready;
 //! - `blockers`: why Workloads cannot be queued;
 //! - `figures`: whether queues are active, and the figures of their status.
@@ -19,6 +20,7 @@ mod places;
 mod queues;
 mod ranks;
 mod requests;
+mod slices;
 mod usage;
 mod workloads;
 
@@ -160,6 +162,10 @@ pub(crate) struct Kueue {
     checks: BTreeMap<String, AdmissionCheck>,
     /// By uid.
     workloads: BTreeMap<String, WorkloadRow>,
+    /// The uids of the slices of a job, by namespace and name of the first one.
+    by_chain: BTreeMap<(String, String), BTreeSet<String>>,
+    /// The uids of Workloads that replace another one, by its namespace and name.
+    by_replaced: BTreeMap<(String, String), BTreeSet<String>>,
     /// The uids of Workloads by namespace and name.
     by_name: BTreeMap<(String, String), String>,
     /// The uids of the Workloads of each local queue, by namespace and name.

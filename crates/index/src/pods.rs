@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::appwrapper::NAME_LABEL;
 use api::appwrapper::status::PendingPod;
-use api::kueue::jobs::{POD_SET, TOPOLOGY_GATE, WORKLOAD};
+use api::kueue::jobs::{ELASTIC_GATE, POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD};
 use api::{Amounts, Meta};
 use model::NodeName;
 
@@ -59,7 +59,9 @@ pub struct PodRow {
     pub is_gated: bool,
     /// Whether it has the scheduling gate of Workloads with places.
     pub is_topology_gated: bool,
-    /// The Workload and the pod set that it names.
+    /// Whether it has the scheduling gate of Workloads that grow.
+    pub is_elastic_gated: bool,
+    /// The Workload, or the first of its slices, and the pod set that it names.
     pub workload: Option<(String, String)>,
     /// The host name in its node selector.
     pub host: Option<String>,
@@ -101,7 +103,8 @@ impl PodRow {
     pub fn of(pod: Pod) -> Self {
         let request = pod.spec.request().unwrap_or_else(|_| Amounts::from_iter([("pods", 1)]));
         let is_gated = pod.is_gated();
-        let is_topology_gated = pod.has_gate(TOPOLOGY_GATE);
+        let [is_topology_gated, is_elastic_gated] =
+            [TOPOLOGY_GATE, ELASTIC_GATE].map(|gate| pod.has_gate(gate));
         let meta = pod.metadata;
         let unscheduled = pod.status.conditions.iter().any(|condition| {
             condition.kind == "PodScheduled"
@@ -129,6 +132,7 @@ impl PodRow {
             unschedulable,
             is_gated,
             is_topology_gated,
+            is_elastic_gated,
             workload: workload(&meta),
             host: pod.spec.node_selector.host,
             rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
@@ -156,7 +160,8 @@ impl PodRow {
 
 /// The Workload and the pod set that a pod names.
 fn workload(meta: &Meta) -> Option<(String, String)> {
-    Some((meta.annotations.get(WORKLOAD)?.clone(), meta.labels.get(POD_SET)?.clone()))
+    let named = [SLICE_NAME, WORKLOAD].iter().find_map(|key| meta.annotations.get(*key));
+    Some((named?.clone(), meta.labels.get(POD_SET)?.clone()))
 }
 
 /// The labels of a pod that are numbers.

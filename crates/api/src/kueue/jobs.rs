@@ -16,6 +16,7 @@ pub mod pods;
 mod ray;
 pub(crate) mod role_hash;
 pub mod sets;
+pub mod slices;
 pub(crate) mod spark;
 pub(crate) mod topology;
 pub(crate) mod train_job;
@@ -28,7 +29,9 @@ use sha1::{Digest as _, Sha1};
 
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
 pub use declaration::declare;
-pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
+pub use injection::{
+    ELASTIC_GATE, Flavor, Injection, InjectionError, POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD,
+};
 pub use integration::{Finished, Integration, REFERENCED, Reference, ReferencedKind};
 pub use pod_group::{Incomplete, Membership, PodGroup};
 
@@ -145,8 +148,14 @@ impl JobKind {
 
     /// The name of the Workload of a job, after `pkg/controller/jobframework/workload_names.go`.
     pub fn workload_name(&self, name: &str, uid: &str) -> String {
+        self.workload_name_of(name, uid, None)
+    }
+
+    /// The same, with something more in its hash.
+    fn workload_name_of(&self, name: &str, uid: &str, extra: Option<&str>) -> String {
         let prefix: String = format!("{}-{name}", self.kind.to_lowercase()).chars().take(NAME_MAX).collect();
-        let hash = Sha1::digest([self.kind, self.group(), name, uid].join("\n"));
+        let parts: Vec<&str> = [self.kind, self.group(), name, uid].into_iter().chain(extra).collect();
+        let hash = Sha1::digest(parts.join("\n"));
         let digits = format!("{hash:x}");
         format!("{prefix}-{}", &digits[..HASH_DIGITS])
     }

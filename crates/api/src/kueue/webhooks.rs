@@ -8,6 +8,7 @@
 
 mod cluster_queue;
 mod deployment;
+mod elastic;
 mod field_error;
 mod flavor;
 mod gates;

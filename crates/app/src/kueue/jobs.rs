@@ -20,6 +20,7 @@ impl Kueue {
             waits_for_pods: self.wait_for_pods().is_some(),
             reclaims_pods: gate("ReclaimablePods"),
             gates_admission: gate("AdmissionGatedBy"),
+            slices: gate("ElasticJobsViaWorkloadSlices"),
             copied_labels: copied.unwrap_or_default(),
             pods_of_sets_only: self.jobs.pods_of_sets_only,
             parks_lone_pods: gate("SkipReassignmentForPodOwnedWorkloads"),

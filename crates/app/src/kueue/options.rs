@@ -78,6 +78,7 @@ impl Kueue {
             gates_admission: gate("AdmissionGatedBy"),
             requeues_at_end: timestamp != Some(RequeuingTimestamp::Creation),
             usage: self.usage_rules().filter(|_| gate("AdmissionFairSharing")),
+            slices: gate("ElasticJobsViaWorkloadSlices"),
             admits_in_part: gate("PartialAdmission"),
             places_pods: self.places_pods,
             replaces_nodes: gate("TASFailedNodeReplacement"),

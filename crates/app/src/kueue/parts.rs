@@ -15,6 +15,8 @@ pub(super) enum Part {
     Scheduler,
     /// Sends the pods of admitted Workloads to their topology domains. The scheduler does it.
     Topologies,
+    /// Lets the pods of jobs that change their size run as far as there is quota. The scheduler does it.
+    ElasticJobs,
     /// Serves Kueue's webhooks.
     Webhooks,
     /// Answers the admission check that asks for nodes.
@@ -62,18 +64,18 @@ pub(super) fn reviewed(parts: &[Part]) -> Kinds<ReviewedKind> {
 }
 
 /// Parts of Kueue that Muster does not have yet.
-const NOT_BUILT: [&str; 5] =
-    ["elasticjobs", "concurrentadmission", "failurerecovery", "multikueue", "dispatcher"];
+const NOT_BUILT: [&str; 4] = ["concurrentadmission", "failurerecovery", "multikueue", "dispatcher"];
 
 impl Part {
     /// The part of this name.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
-        const BUILT: &str = "appwrappers, core, scheduler, tas, webhooks, provisioning, and for a kind of jobs job=NAME and webhook=NAME";
+        const BUILT: &str = "appwrappers, core, scheduler, tas, elasticjobs, webhooks, provisioning, and for a kind of jobs job=NAME and webhook=NAME";
         match name {
             "appwrappers" => return Ok(Self::AppWrappers),
             "core" => return Ok(Self::Core),
             "scheduler" => return Ok(Self::Scheduler),
             "tas" => return Ok(Self::Topologies),
+            "elasticjobs" => return Ok(Self::ElasticJobs),
             "webhooks" => return Ok(Self::Webhooks),
             "provisioning" => return Ok(Self::Provisioning),
             "job=deployment" => return Ok(Self::Deployments),
@@ -115,7 +117,7 @@ mod tests {
             ("tas", "Ok(Topologies)"),
             (
                 "dispatcher",
-                "Err(\"the part dispatcher is not built yet: remove it; built are appwrappers, core, scheduler, tas, webhooks, provisioning,",
+                "Err(\"the part dispatcher is not built yet: remove it; built are appwrappers, core, scheduler, tas, elasticjobs, webhooks, provisioning,",
             ),
             (
                 "job=trainer.kubeflow.org/trainjob",

@@ -150,12 +150,13 @@ fn pods(namespace: &str) -> ResourcePath {
 /// changed at the same time, so the pod is read again.
 async fn ungate(client: &Client, ungating: &Ungating) -> Result<(), Error> {
     let pods = pods(&ungating.namespace);
-    let patch = api::scheduling_gate::remove_gate(&ungating.uid, ungating.gate, &ungating.node_selector);
+    let is_gated = |pod: &wire::Pod| ungating.gates.iter().any(|gate| pod.has_gate(gate));
+    let patch = api::scheduling_gate::remove_gate(&ungating.uid, ungating.gates, &ungating.node_selector);
     match pods.patch(client, &ungating.name, &patch).await {
         Err(Error::NotFound(_)) => Ok(()),
         Err(error @ (Error::Refused(_) | Error::Conflict(_))) => {
             match pods.get::<wire::Pod>(client, &ungating.name).await {
-                Ok(pod) if pod.metadata.uid == ungating.uid && pod.has_gate(ungating.gate) => Err(error),
+                Ok(pod) if pod.metadata.uid == ungating.uid && is_gated(&pod) => Err(error),
                 Ok(_) | Err(Error::NotFound(_)) => Ok(()),
                 Err(error) => Err(error),
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::kueue::jobs::leader_worker_sets::set_of;
 use api::kueue::jobs::pods::{IS_GROUP, group_name};
 use api::kueue::jobs::sets::workload_names;
-use api::kueue::jobs::{Flavor, JobKind, REFERENCED, annotation, prebuilt_workload};
+use api::kueue::jobs::{ELASTIC, Flavor, JobKind, REFERENCED, annotation, prebuilt_workload};
 use index::remove_from;
 
 use super::JobsConfig;
@@ -90,6 +90,7 @@ impl Objects {
         let concerned = self.all_concerned(source, change);
         keys.extend(concerned.iter().map(|uid| self.key(uid)));
         keys.extend(concerned.iter().filter_map(|uid| self.set_of(uid)));
+        keys.extend(concerned.iter().filter_map(|uid| self.elastic_owner(uid)));
         keys
     }
 
@@ -97,6 +98,13 @@ impl Objects {
     fn sets_of(&self, workload: &Whole) -> Vec<JobKey> {
         let known = owning_sets(workload).filter(|uid| self.jobs.contains_key(*uid));
         known.map(|uid| JobKey::Job(uid.to_owned())).collect()
+    }
+
+    /// The job whose size may follow that of a job which it owns.
+    fn elastic_owner(&self, uid: &str) -> Option<JobKey> {
+        let owner = self.jobs.get(uid)?.1.metadata.controller()?;
+        let (_, job) = self.jobs.get(&owner.uid)?;
+        (annotation(&job.value, ELASTIC) == Some("true")).then(|| JobKey::Job(owner.uid.clone()))
     }
 
     /// The set of a pod.
@@ -137,6 +145,12 @@ impl Objects {
     pub(super) fn pods_of(&self, set: &str) -> impl Iterator<Item = &Whole> {
         let pods = self.children.get(set).into_iter().flatten().filter_map(|uid| self.jobs.get(uid));
         pods.filter(|(at, _)| self.pods_at == Some(*at)).map(|(_, pod)| pod)
+    }
+
+    /// The jobs that a job owns.
+    pub(super) fn children_of(&self, uid: &str) -> impl Iterator<Item = &Whole> {
+        let children = self.children.get(uid).into_iter().flatten().filter_map(|uid| self.jobs.get(uid));
+        children.map(|(_, child)| child)
     }
 
     /// What is looked at for a job: of a pod in a group, the group.

@@ -2,7 +2,7 @@
 
 use api::MicroTime;
 use api::kueue::FINALIZER;
-use api::kueue::jobs::{ELASTIC, InjectionError, JobKind, annotation, queue_name};
+use api::kueue::jobs::{InjectionError, JobKind, prebuilt_workload, queue_name};
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, ReclaimablePods, Status, Transition,
 };
@@ -151,25 +151,17 @@ impl View<'_> {
             tracing::debug!(job = self.job.metadata.name, "waits for the object that describes its pods");
             return AWAIT;
         }
-        if annotation(&self.job.value, ELASTIC) == Some("true") {
-            return self.refuse_elastic();
+        if self.is_elastic()
+            && prebuilt_workload(&self.job.value).is_none()
+            && let Some(step) = self.decide_elastic()
+        {
+            return step;
         }
         match self.one_workload(|known, text| self.stop(known, text)) {
             Ok(Some(owned)) => self.follow(&owned),
             Ok(None) => self.begin(),
             Err(step) => step,
         }
-    }
-
-    /// An elastic job is kept suspended: it would start without quota for the pods that it adds.
-    fn refuse_elastic(&self) -> JobStep {
-        if self.kind.is_suspended(&self.job.value) {
-            return AWAIT;
-        }
-        let text = format!(
-            "Muster does not serve elastic jobs yet: remove the annotation {ELASTIC} to start this job"
-        );
-        self.stop(None, &text)
     }
 
     pub(super) fn finish(
@@ -184,7 +176,7 @@ impl View<'_> {
     }
 
     /// Brings the job and its Workload to each other's state.
-    fn follow(&self, owned: &Owned<'_>) -> JobStep {
+    pub(super) fn follow(&self, owned: &Owned<'_>) -> JobStep {
         let (job, status) = (&self.job.value, &owned.workload.status);
         let has_finalizer = owned.whole.metadata.has_finalizer(FINALIZER);
         let release = || {

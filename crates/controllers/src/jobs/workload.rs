@@ -1,10 +1,11 @@
 //! The Workload of a job: found, made, and kept as the job asks for.
 
 use api::kueue::jobs::{
-    GATED_BY, Injection, InjectionError, PRIORITY_CLASS, Priority, annotation, prebuilt_workload, queue_name,
+    GATED_BY, Injection, InjectionError, PRIORITY_CLASS, Priority, SLICE_NAME, annotation, prebuilt_workload,
+    queue_name,
 };
 use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED};
-use api::kueue::workload::{JOB_UID, Workload};
+use api::kueue::workload::{JOB_UID, REPLACES, Workload};
 use serde_json::{Map, Value, json};
 
 use super::step::{AWAIT, JobStep, View, event, key, silently};
@@ -53,7 +54,16 @@ impl<'a> View<'a> {
     pub(super) fn injections(&self, workload: &Workload) -> Result<Vec<Injection>, InjectionError> {
         let counts: Vec<u32> = workload.spec.pod_sets.iter().map(|set| set.count).collect();
         let (name, queue) = (&workload.metadata.name, &workload.spec.queue_name);
-        Injection::of_admission(name, queue, &workload.status, &counts, |flavor| self.objects.flavor(flavor))
+        let mut all = Injection::of_admission(name, queue, &workload.status, &counts, |flavor| {
+            self.objects.flavor(flavor)
+        })?;
+        if self.is_elastic() {
+            let first = workload.metadata.annotations.get(SLICE_NAME).unwrap_or(name);
+            for injection in &mut all {
+                injection.gate_growth(first);
+            }
+        }
+        Ok(all)
     }
 
     fn is_equivalent(&self, owned: &Owned<'_>) -> bool {
@@ -124,7 +134,8 @@ impl<'a> View<'a> {
             }
         }
         let Some(owned) = self.owned(whole) else { return Ok(None) };
-        if !owned.workload.status.is(FINISHED) && !self.is_equivalent(&owned) {
+        let has_grown = self.is_elastic() && owned.workload.metadata.annotations.contains_key(REPLACES);
+        if !owned.workload.status.is(FINISHED) && !has_grown && !self.is_equivalent(&owned) {
             let text = "The prebuilt workload is out of sync with its user job";
             return Err(self.finish(&owned, "OutOfSync", text, Vec::new()));
         }
@@ -132,7 +143,7 @@ impl<'a> View<'a> {
     }
 
     /// A job that changed before it was admitted keeps its Workload, and its place in the queue.
-    fn update(&self, owned: &Owned<'_>) -> JobStep {
+    pub(super) fn update(&self, owned: &Owned<'_>) -> JobStep {
         let priority = match self.priority() {
             Ok(priority) => priority,
             Err(step) => return step,

@@ -6,9 +6,11 @@
 mod admission;
 mod delayed_places;
 mod failed_nodes;
+mod slices;
 mod waiting;
 
 pub(crate) use delayed_places::second_pass_failed;
+pub(crate) use slices::is_replaced;
 
 use std::collections::BTreeSet;
 
@@ -87,11 +89,16 @@ pub(crate) fn decide(
             due => WorkloadStep::Await(due),
         };
     }
+    let mut decision =
+        Decision { row, index, now, options, status: status.clone(), events: Vec::new(), due: None };
+    // While the other one has checks to pass, the job runs with this one.
+    if let Some(by) = index.replacement(row).filter(|by| by.object.status.is(ADMITTED)) {
+        decision.replace(by);
+        return decision.step();
+    }
     if let Some(priority) = index.new_priority(row) {
         return WorkloadStep::Reprioritize(priority);
     }
-    let mut decision =
-        Decision { row, index, now, options, status: status.clone(), events: Vec::new(), due: None };
     if !object.is_active() {
         decision.deactivate();
         return decision.step();
@@ -109,7 +116,11 @@ pub(crate) fn decide(
     match &row.phase {
         WorkloadPhase::Inactive => {}
         WorkloadPhase::Starting(_) if row.eviction.is_some() => return WorkloadStep::Withdraw,
-        WorkloadPhase::Starting(assignment) => decision.reserve(assignment),
+        WorkloadPhase::Starting(assignment) => {
+            if !decision.reserve(assignment) {
+                return WorkloadStep::Withdraw;
+            }
+        }
         WorkloadPhase::Reserved(_) => decision.hold(),
         WorkloadPhase::Inadmissible(blocker) => decision.block(blocker),
         WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) | WorkloadPhase::AwaitsPods => {
@@ -256,9 +267,9 @@ impl Decision<'_> {
         checks.sort_by(|one, other| one.name.cmp(&other.name));
     }
 
-    /// Writes the admission.
-    fn reserve(&mut self, assignment: &Assignment) {
-        let Some(admission) = admission::of(self.index, self.row, assignment) else { return };
+    /// Writes the admission, unless it has become impossible.
+    fn reserve(&mut self, assignment: &Assignment) -> bool {
+        let Some(admission) = admission::of(self.index, self.row, assignment) else { return false };
         let queue = admission.cluster_queue.clone();
         self.status.admission = Some(admission.clone());
         self.sync_checks();
@@ -270,6 +281,7 @@ impl Decision<'_> {
             let text = format!("Admitted by ClusterQueue {queue}, wait time since reservation was 0s");
             self.event(false, ADMITTED, text);
         }
+        true
     }
 
     /// A Workload that holds quota: checks, stopped queues, preemption.

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+pub(crate) mod elastic;
 pub(crate) mod gang_pods;
 pub(crate) mod jobs;
 pub(crate) mod kueue;

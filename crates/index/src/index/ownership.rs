@@ -62,7 +62,7 @@ impl Index {
     pub fn delete_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
         let wrappers = self.wrappers_of_pod(row);
-        if let Some(workload) = self.placing_workload(row) {
+        if let Some(workload) = self.placing_workload(row).or_else(|| self.elastic_workload_of(row)) {
             self.mark_workload_dirty(&workload);
         }
         if let Some(row) = self.pods.remove(uid) {
@@ -106,7 +106,8 @@ impl Index {
         let ownership = self.ownership(row);
         let placed = self.placed_pod_set(row);
         let has_news = row.is_topology_gated || row.is_deleting || !row.is_live() || row.node.is_none();
-        let changed_in = has_news.then(|| self.placing_workload(row)).flatten();
+        let workload = || self.placing_workload(row).or_else(|| self.elastic_workload_of(row));
+        let changed_in = has_news.then(workload).flatten();
         let event = if row.is_live() {
             let request = translate::amounts(&row.request, self.world.resources_mut());
             Event::PodUpserted(model::Pod {

@@ -25,8 +25,8 @@ pub struct Ungating {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The gate to be removed.
-    pub gate: &'static str,
+    /// The gates to be removed.
+    pub gates: &'static [&'static str],
     /// The labels of the node that it goes to; any node without one.
     pub node_selector: BTreeMap<String, String>,
     /// Its place.
@@ -37,7 +37,7 @@ impl Ungating {
     fn of(row: &PodRow, host: Option<String>, placement: PodPlacement) -> Self {
         let (uid, namespace, name) = (row.uid.clone(), row.namespace.clone(), row.name.clone());
         let node_selector = host.map(|host| (HOSTNAME.to_owned(), host)).into_iter().collect();
-        Self { uid, namespace, name, gate: GATE, node_selector, placement }
+        Self { uid, namespace, name, gates: &[GATE], node_selector, placement }
     }
 
     /// Ungates a pod that runs on any node.

@@ -1,7 +1,6 @@
 //! Why Workloads cannot be queued.
 
 use api::kueue::jobs::GATED_BY;
-use api::kueue::workload::REPLACES;
 use api::selector::LabelSelector;
 
 use super::WorkloadRow;
@@ -60,14 +59,10 @@ impl Index {
             let text = "workload namespace doesn't match ClusterQueue selector";
             return blocker(BlockerKind::Invalid, text.into());
         }
-        if let Some(replaced) = row.object.metadata.annotations.get(REPLACES) {
-            let text = format!(
-                "elastic jobs are not served: the workload would be charged in full beside {replaced}, which it replaces; \
-                 create the job without the annotation kueue.x-k8s.io/elastic-job"
-            );
-            return blocker(BlockerKind::Invalid, text);
-        }
-        row.refusal.clone().and_then(|text| blocker(BlockerKind::Invalid, text))
+        row.refusal
+            .clone()
+            .or_else(|| self.slice_blocker(row))
+            .and_then(|text| blocker(BlockerKind::Invalid, text))
     }
 
     /// The controllers that hold a Workload back, as its annotation names them.

@@ -48,7 +48,7 @@ impl Index {
         if open.is_empty() {
             return BTreeSet::new();
         }
-        for pod in self.pods.of_workload(row.namespace(), &row.object.metadata.name) {
+        for pod in self.pods.of_workload(row.namespace(), row.slice_name()) {
             let Some(host) = pod.node.as_deref().and_then(|node| self.host(node)) else { continue };
             let Some(count) = open.get_mut(host) else { continue };
             match pod.phase {
@@ -64,7 +64,7 @@ impl Index {
     /// The pods of a running Workload that the scheduler can bind to no node: they have to run on a node that takes no pods of
     /// theirs. Their node selector cannot be changed, so only other pods can run elsewhere.
     pub fn stuck_pods(&self, row: &WorkloadRow) -> Vec<&PodRow> {
-        let pods = self.pods.of_workload(row.namespace(), &row.object.metadata.name);
+        let pods = self.pods.of_workload(row.namespace(), row.slice_name());
         let waits = |pod: &&PodRow| {
             let is_pending = pod.phase == PodPhase::Pending && !pod.is_deleting;
             is_pending && pod.node.is_none() && pod.host.is_some() && !pod.is_topology_gated

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::kueue::jobs::TOPOLOGY_GATE;
+use api::kueue::jobs::{ELASTIC_GATE, TOPOLOGY_GATE};
 use api::kueue::provisioning;
 use api::kueue::status::{ADMITTED, Admission, PodSetAssignment, Status};
 use api::kueue::workload::Workload;
@@ -127,31 +127,35 @@ impl Index {
     /// The pod set of a Workload with quota to which a pod belongs, if the pod set has places: the uid of the Workload, and the
     /// position of the pod set.
     pub(crate) fn placed_pod_set(&self, pod: &PodRow) -> Option<(String, usize)> {
-        let (name, pod_set) = pod.workload.as_ref()?;
-        let uid = self.kueue.by_name.get(&(pod.namespace.clone(), name.clone()))?;
-        let row = self.kueue.workloads.get(uid)?;
+        let (_, pod_set) = pod.workload.as_ref()?;
+        let row = self.workload_of_pod(pod)?;
         let WorkloadPhase::Reserved(assignment) = &row.phase else { return None };
         let at = row.object.spec.pod_sets.iter().position(|set| set.name == *pod_set)?;
-        assignment.pod_sets.get(at).is_some_and(|places| !places.is_empty()).then(|| (uid.clone(), at))
+        assignment
+            .pod_sets
+            .get(at)
+            .is_some_and(|places| !places.is_empty())
+            .then(|| (row.uid().to_owned(), at))
     }
 
     /// The Workload that gives a pod its place, if it has places for the pod set: its uid.
     pub(crate) fn placing_workload(&self, pod: &PodRow) -> Option<String> {
-        let (name, pod_set) = pod.workload.as_ref()?;
-        let uid = self.kueue.by_name.get(&(pod.namespace.clone(), name.clone()))?;
-        let admission = self.kueue.workloads.get(uid)?.object.status.admission.as_ref()?;
-        let mut sets = admission.pod_set_assignments.iter();
-        sets.any(|set| set.name == *pod_set && set.topology_assignment.is_some()).then(|| uid.clone())
+        let (_, pod_set) = pod.workload.as_ref()?;
+        let row = self.workload_of_pod(pod)?;
+        let mut sets = row.object.status.admission.as_ref()?.pod_set_assignments.iter();
+        sets.any(|set| set.name == *pod_set && set.topology_assignment.is_some())
+            .then(|| row.uid().to_owned())
     }
 
     /// The gated pods of a Workload that may go to the scheduler, in the order of their ranks, then names.
     pub fn workload_ungatings(&self, uid: &str) -> Vec<Ungating> {
         let Some(row) = self.kueue.workloads.get(uid) else { return Vec::new() };
-        let mut pods = self.pods.of_workload(row.namespace(), &row.object.metadata.name);
+        let mut pods = self.pods.of_workload(row.namespace(), row.slice_name());
         if !pods.any(awaits_place) {
             return Vec::new();
         }
         let WorkloadPhase::Reserved(_) = &row.phase else { return Vec::new() };
+        let free = self.slice_ungatings(row);
         let Some(admission) = &row.object.status.admission else { return Vec::new() };
         if !row.object.status.is(ADMITTED) {
             return Vec::new();
@@ -160,7 +164,10 @@ impl Index {
         closed.extend(row.object.status.unhealthy_hosts().map(str::to_owned));
         let sets = admission.pod_set_assignments.iter();
         let placed = sets.filter_map(|assigned| Some((assigned, places(assigned)?)));
-        placed.flat_map(|(assigned, places)| self.ungatings_of(row, assigned, &places, &closed)).collect()
+        placed
+            .flat_map(|(assigned, places)| self.ungatings_of(row, assigned, &places, &closed))
+            .chain(free)
+            .collect()
     }
 
     /// A pod whose host is closed waits until the place is replaced.
@@ -171,10 +178,11 @@ impl Index {
         places: &TopologyAssignment,
         closed: &BTreeSet<String>,
     ) -> Vec<Ungating> {
-        let (namespace, name) = (row.namespace(), &row.object.metadata.name);
+        let (namespace, name) = (row.namespace(), row.slice_name());
         let is_of_set = |pod: &&PodRow| pod.workload.as_ref().is_some_and(|(_, set)| *set == assigned.name);
         let pods: Vec<&PodRow> = self.pods.of_workload(namespace, name).filter(is_of_set).collect();
-        let mut gated: Vec<&PodRow> = pods.iter().copied().filter(|pod| awaits_place(pod)).collect();
+        let mut gated: Vec<&PodRow> =
+            pods.iter().copied().filter(|pod| pod.is_topology_gated && awaits_place(pod)).collect();
         if gated.is_empty() {
             return Vec::new();
         }
@@ -216,7 +224,7 @@ impl Index {
             uid: pod.uid.clone(),
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
-            gate: TOPOLOGY_GATE,
+            gates: if pod.is_elastic_gated { &[TOPOLOGY_GATE, ELASTIC_GATE] } else { &[TOPOLOGY_GATE] },
             node_selector: selector.collect(),
             placement: PodPlacement::On(node.unwrap_or_else(|| domain.values.join(SEPARATOR))),
         }
@@ -275,7 +283,10 @@ impl WorkloadRow {
 
 /// Whether a pod is gated and has no place yet.
 fn awaits_place(pod: &PodRow) -> bool {
-    pod.is_topology_gated && pod.placement.is_none() && pod.is_live() && !pod.is_deleting
+    (pod.is_topology_gated || pod.is_elastic_gated)
+        && pod.placement.is_none()
+        && pod.is_live()
+        && !pod.is_deleting
 }
 
 /// The domains of a pod set. An unreadable record has none.

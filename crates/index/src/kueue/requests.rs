@@ -41,6 +41,8 @@ pub struct KueueRules {
     /// A Workload is evicted at once if there are no places for those on failed nodes. Otherwise they are looked for until
     /// they are found.
     pub fails_fast: bool,
+    /// A Workload may take the place of another one, whose quota counts as its own.
+    pub slices: bool,
     /// The usage of local queues is recorded, and orders those of the cluster queues that ask for it.
     pub usage: Option<UsageRules>,
 }
@@ -73,6 +75,7 @@ impl Default for KueueRules {
             places_pods: false,
             replaces_nodes: true,
             fails_fast: true,
+            slices: true,
             usage: None,
         }
     }

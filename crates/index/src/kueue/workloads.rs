@@ -218,11 +218,13 @@ impl Index {
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
         self.kueue.by_name.insert(key, uid.clone());
         self.kueue.note_cluster_queue(&uid, row.object.status.admission.as_ref());
+        self.note_slices(&uid, false);
         let phase = self.kueue.workloads.insert(uid.clone(), row).map(|known| known.phase);
         if let Some(row) = self.kueue.workloads.get_mut(&uid) {
             row.phase = phase.unwrap_or_default();
         }
-        self.publish_workload(&uid);
+        self.note_slices(&uid, true);
+        self.publish_slices(&uid);
     }
 
     /// The pod sets of a Workload, and why they are refused. One whose template is invalid has no request.
@@ -290,6 +292,7 @@ impl Index {
     pub(super) fn delete_workload(&mut self, uid: &str) {
         self.kueue.note_figures_of(uid);
         self.kueue.note_cluster_queue(uid, None);
+        let related = self.forget_slices(uid);
         let Some(row) = self.kueue.workloads.remove(uid) else { return };
         remove_from(&mut self.kueue.by_queue, &row.queue_key(), uid);
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
@@ -298,8 +301,11 @@ impl Index {
         }
         self.kueue.dirty_workloads.remove(uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
-        self.publish_pods_of(row.namespace(), &row.object.metadata.name);
+        self.publish_pods_of(row.namespace(), row.slice_name());
         self.note_pods_ready(uid);
+        for uid in &related {
+            self.publish_workload(uid);
+        }
     }
 
     /// Updates the phase of a Workload and its gang in the World.
@@ -321,18 +327,10 @@ impl Index {
             None => {}
         }
         if let Some(row) = self.kueue.workloads.get(uid).filter(|_| has_new_places) {
-            let (namespace, name) = (row.namespace().to_owned(), row.object.metadata.name.clone());
+            let (namespace, name) = (row.namespace().to_owned(), row.slice_name().to_owned());
             self.publish_pods_of(&namespace, &name);
         }
         self.note_pods_ready(uid);
-    }
-
-    /// Updates the pods that name a Workload: its places are theirs, or no longer.
-    fn publish_pods_of(&mut self, namespace: &str, name: &str) {
-        let uids: Vec<String> = self.pods.of_workload(namespace, name).map(|pod| pod.uid.clone()).collect();
-        for uid in uids {
-            self.publish_known_pod(&uid);
-        }
     }
 
     fn workload_phase(&self, row: &WorkloadRow) -> WorkloadPhase {
@@ -345,6 +343,9 @@ impl Index {
             && status.is(QUOTA_RESERVED)
             && row.object.is_active()
         {
+            if self.replacement(row).is_some() {
+                return WorkloadPhase::Inactive;
+            }
             let replaced = row.replaced().cloned();
             return WorkloadPhase::Reserved(
                 replaced.unwrap_or_else(|| self.recorded(&row.object, admission)),
@@ -353,7 +354,7 @@ impl Index {
         if let Some(assumed) = &row.assumed {
             return WorkloadPhase::Starting(assumed.clone());
         }
-        if row.is_withheld() {
+        if row.is_withheld() || self.awaits_replaced_slice(row) {
             return WorkloadPhase::Inactive;
         }
         match self.workload_blocker(row) {
@@ -381,6 +382,8 @@ impl Index {
         let state = row.gang_state().filter(|state| self.kueue.admits || *state != GangState::Waiting)?;
         let queue = self.kueue.cluster_queue_of(row)?;
         let queue_name = queue.to_owned();
+        let (pod_sets, replaces) =
+            self.increase(row).map_or((row.planned_pod_sets(), None), |(sets, of)| (sets, Some(of)));
         let meta = &row.object.metadata;
         let local_queue = local_queue_name(&meta.namespace, &row.object.spec.queue_name);
         Some(Gang {
@@ -390,10 +393,11 @@ impl Index {
             local_queue: self.world.local_queue_ix(&local_queue),
             priority: self.effective_priority(row) * 1000,
             queued_at: row.queued_at(&self.kueue.rules),
-            pod_sets: row.planned_pod_sets(),
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
             runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
-            reclaimable: self.reclaimed(row),
+            reclaimable: if replaces.is_some() { Vec::new() } else { self.reclaimed(row) },
+            pod_sets,
+            replaces,
             places: self.places_of(row, &queue_name),
             unhealthy: self.unhealthy_nodes(row),
             gated: self.kueue.rules.gates_preemption && row.object.has_closed_gate(),

@@ -45,6 +45,10 @@ impl Integration for BatchJob {
         vec![set]
     }
 
+    fn can_grow(&self) -> bool {
+        true
+    }
+
     fn index_label(&self) -> Option<&'static str> {
         Some(INDEX)
     }

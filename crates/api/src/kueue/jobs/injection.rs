@@ -15,6 +15,10 @@ const LOCAL_QUEUE: &str = "kueue.x-k8s.io/local-queue-name";
 const CLUSTER_QUEUE: &str = "kueue.x-k8s.io/cluster-queue-name";
 /// The scheduling gate of pods whose places are recorded in the status of their Workload.
 pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
+/// The scheduling gate of pods of jobs that change their size: there is quota for as many of them as their Workload says.
+pub const ELASTIC_GATE: &str = "kueue.x-k8s.io/elastic-job";
+/// The annotation of Workloads that continue each other, and of their pods: the name of the first one.
+pub const SLICE_NAME: &str = "kueue.x-k8s.io/workload-slice-name";
 /// The annotation of pods with their Workload.
 pub const WORKLOAD: &str = "kueue.x-k8s.io/workload";
 /// The longest DNS label.
@@ -137,6 +141,12 @@ impl Injection {
         Ok(injection)
     }
 
+    /// Lets the pods, whose number changes while they run, wait until there is quota for them. `first`: the first Workload of theirs.
+    pub fn gate_growth(&mut self, first: &str) {
+        self.annotations.insert(SLICE_NAME.into(), first.into());
+        self.scheduling_gates.push(json!({"name": ELASTIC_GATE}));
+    }
+
     /// Whether places are recorded for the pods.
     pub fn has_places(&self) -> bool {
         self.scheduling_gates.iter().any(|gate| gate["name"] == TOPOLOGY_GATE)
@@ -217,6 +227,10 @@ impl Injection {
     /// The template has another value for a key.
     pub fn inject(&self, template: &mut Value) -> Result<(), InjectionError> {
         let mut merged = Self::of_template(template);
+        if self.annotations.contains_key(SLICE_NAME) {
+            // Of an earlier admission, whose Workload is gone.
+            merged.annotations.retain(|key, _| key != SLICE_NAME && key != WORKLOAD);
+        }
         merged.merge(self)?;
         merged.write(template);
         Ok(())

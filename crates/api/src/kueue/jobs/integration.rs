@@ -79,6 +79,16 @@ pub trait Integration: fmt::Debug + Sync {
     }
     /// Sets the counts of pod sets that may start with fewer pods.
     fn set_counts(&self, _job: &mut Value, _counts: &[u32]) {}
+    /// Whether its jobs may change their size while they run.
+    fn can_grow(&self) -> bool {
+        false
+    }
+    /// The name of the cluster that a job has made.
+    fn cluster<'a>(&self, _job: &'a Value) -> Option<&'a str> {
+        None
+    }
+    /// Gives pod sets the sizes of the cluster that a job has made, if the cluster changes them by itself.
+    fn follow_cluster(&self, _job: &Value, _cluster: &Value, _sets: &mut [Value]) {}
     /// Labels of templates that the job's own controller writes. They are not restored.
     fn own_labels(&self) -> &[&str] {
         &[]

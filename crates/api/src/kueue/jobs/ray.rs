@@ -66,6 +66,18 @@ impl Integration for RayJob {
         sets
     }
 
+    fn can_grow(&self) -> bool {
+        true
+    }
+
+    fn cluster<'a>(&self, job: &'a Value) -> Option<&'a str> {
+        text(job, &["status", "rayClusterName"])
+    }
+
+    fn follow_cluster(&self, job: &Value, cluster: &Value, sets: &mut [Value]) {
+        follow(&job["spec"]["rayClusterSpec"], cluster, sets);
+    }
+
     fn templates(&self, job: &Value) -> Vec<String> {
         let mut templates = cluster_templates(job, "/spec/rayClusterSpec");
         if submission_mode(job) == JOB_MODE {
@@ -120,6 +132,10 @@ impl Integration for RayCluster {
         cluster_pod_sets(cluster, &cluster["spec"])
     }
 
+    fn can_grow(&self) -> bool {
+        true
+    }
+
     fn templates(&self, cluster: &Value) -> Vec<String> {
         cluster_templates(cluster, "/spec")
     }
@@ -148,6 +164,18 @@ impl Integration for RayService {
 
     fn pod_sets(&self, service: &Value) -> Vec<Value> {
         cluster_pod_sets(service, &service["spec"]["rayClusterConfig"])
+    }
+
+    fn can_grow(&self) -> bool {
+        true
+    }
+
+    fn cluster<'a>(&self, service: &'a Value) -> Option<&'a str> {
+        text(service, &["status", "activeServiceStatus", "rayClusterName"])
+    }
+
+    fn follow_cluster(&self, service: &Value, cluster: &Value, sets: &mut [Value]) {
+        follow(&service["spec"]["rayClusterConfig"], cluster, sets);
     }
 
     fn templates(&self, service: &Value) -> Vec<String> {
@@ -185,12 +213,34 @@ fn cluster_pod_sets(object: &Value, cluster: &Value) -> Vec<Value> {
         add_container(&mut head, "containers", json!({"name": "autoscaler", "resources": resources}));
     }
     let mut sets = vec![json!({"name": HEAD, "count": 1, "template": head})];
-    sets.extend(list(cluster, &["workerGroupSpecs"]).iter().map(|group| {
-        let name = group["groupName"].as_str().unwrap_or_default().to_lowercase();
-        let pods = count(group, &["replicas"], 1).saturating_mul(count(group, &["numOfHosts"], 1).max(1));
-        json!({"name": name, "count": pods, "template": group["template"]})
-    }));
+    sets.extend(list(cluster, &["workerGroupSpecs"]).iter().map(
+        |group| json!({"name": set_name(group), "count": workers(group), "template": group["template"]}),
+    ));
     sets
+}
+
+/// The name of the pod set of a worker group.
+fn set_name(group: &Value) -> String {
+    group["groupName"].as_str().unwrap_or_default().to_lowercase()
+}
+
+/// The pods of a worker group.
+fn workers(group: &Value) -> u32 {
+    count(group, &["replicas"], 1).saturating_mul(count(group, &["numOfHosts"], 1).max(1))
+}
+
+/// A cluster that changes its size by itself says how many workers there are to be.
+fn follow(wanted: &Value, cluster: &Value, sets: &mut [Value]) {
+    if wanted["enableInTreeAutoscaling"] != true {
+        return;
+    }
+    for group in
+        list(cluster, &["spec", "workerGroupSpecs"]).iter().filter(|group| !group["replicas"].is_null())
+    {
+        if let Some(set) = sets.iter_mut().find(|set| set["name"] == set_name(group).as_str()) {
+            set["count"] = workers(group).into();
+        }
+    }
 }
 
 /// The templates of the head and of the worker groups of the cluster at a JSON pointer.

@@ -27,7 +27,7 @@ pub(super) fn check(
     context: &Context,
     errors: &mut Vec<FieldError>,
 ) {
-    set_of_pods::check(deployment, errors);
+    set_of_pods::check(deployment, context, errors);
     match old {
         Some(old) => check_update(deployment, old, context, errors),
         None => gated_by::check_create(deployment, &context.gates, errors),

@@ -5,14 +5,16 @@ use serde_json::{Value, json};
 
 use super::field_error::{FieldError, IMMUTABLE};
 use super::names::subdomain_errors;
-use super::{Context, DEFAULT, JobDefaults, JobRules, Operation, ReviewedKind};
-use super::{deployment, gates as gated_by, leader_worker_set, pod, ray, spark, statefulset, topology};
+use super::{Context, DEFAULT, Gates, JobDefaults, JobRules, Operation, ReviewedKind};
+use super::{
+    deployment, elastic, gates as gated_by, leader_worker_set, pod, ray, spark, statefulset, topology,
+};
 use crate::appwrapper::{self, components::has_components};
 use crate::kueue::jobs::topology::truth;
 use crate::kueue::jobs::train_job::PATCH_MANAGER;
 use crate::kueue::jobs::{
-    COMPLETIONS_FOLLOW, ELASTIC, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT, PRIORITY_CLASS,
-    QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name, set_at,
+    COMPLETIONS_FOLLOW, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT, PRIORITY_CLASS, QUEUE_NAME,
+    annotation, controller, prebuilt_workload, queue_name, set_at,
 };
 use crate::value::list;
 
@@ -49,8 +51,12 @@ pub(super) fn default(
         ("statefulsets", _) => statefulset::default(job, known, context),
         ("leaderworkersets", _) => leader_worker_set::default(job, known, context),
         (_, Some(kind)) => {
-            if !kind.integration.is_skipped(job) && complete(job, known, context) {
+            let is_managed = !kind.integration.is_skipped(job) && complete(job, known, context);
+            if is_managed {
                 kind.set_suspended(job, true);
+            }
+            if is_managed || is_owned(job, &context.jobs) {
+                elastic::gate(kind, job, &context.gates);
             }
             if kind.plural == "trainjobs" {
                 add_runtime_patch(job);
@@ -142,7 +148,7 @@ fn check(
 ) {
     let is_queued = context.jobs.manages_unnamed || !queue_name(job).is_empty();
     if kind.group() == RAY {
-        let is_other = is_queued && ray::check(kind.plural, job, errors).is_none();
+        let is_other = is_queued && ray::check(kind.plural, job, &context.gates, errors).is_none();
         if is_other || (!is_queued && old.is_some()) {
             return;
         }
@@ -154,6 +160,7 @@ fn check(
         return;
     }
     check_labels(job, errors);
+    elastic::check(job, &context.gates, errors);
     let controlled = JobKind::of_framework(kind.framework);
     let is_suspended = |job: &Value| match controlled {
         Some(kind) => kind.is_suspended(job),
@@ -164,12 +171,16 @@ fn check(
         Some(old) => check_update(job, old, [job, old].map(is_suspended), known, context, errors),
     }
     if kind.plural == "jobs" {
-        check_parallelism([job, old.unwrap_or(job)].map(is_suspended), job, old, errors);
+        check_parallelism([job, old.unwrap_or(job)].map(is_suspended), job, old, &context.gates, errors);
         check_completions(job, errors);
     }
     if let Some(kind) = controlled.filter(|_| context.gates.topology_aware_scheduling) {
+        let before = errors.len();
         let check = if is_spark { spark::check_topology } else { topology::check_job };
         check(kind, job, &context.gates, errors);
+        if errors.len() == before && kind.plural == "jobs" {
+            elastic::check_topology(job, &context.gates, errors);
+        }
     }
 }
 
@@ -190,7 +201,6 @@ pub(super) fn check_labels(job: &Value, errors: &mut Vec<FieldError>) {
     check_queue_name(job, errors);
     check_prebuilt(job, errors);
     check_longest_run(job, errors);
-    check_elastic(job, errors);
 }
 
 pub(super) fn check_queue_name(job: &Value, errors: &mut Vec<FieldError>) {
@@ -237,13 +247,6 @@ fn check_longest_run(job: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-pub(super) fn check_elastic(job: &Value, errors: &mut Vec<FieldError>) {
-    if annotation(job, ELASTIC) == Some("true") {
-        let why = "elastic jobs are not served by Muster yet; remove the annotation";
-        errors.push(FieldError::forbidden(&annotation_path(ELASTIC), why));
-    }
-}
-
 /// Checks that a label has not changed.
 pub(super) fn check_immutable(key: &str, job: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let new = label(job, key).unwrap_or_default();
@@ -263,7 +266,7 @@ pub(super) fn check_update(
 ) {
     if !is_suspended {
         check_immutable(QUEUE_NAME, job, old, errors);
-        if prebuilt_workload(job) != prebuilt_workload(old) {
+        if prebuilt_workload(job) != prebuilt_workload(old) && !elastic::is_asked(old, &context.gates) {
             let name = prebuilt_workload(job).unwrap_or_default();
             errors.push(FieldError::invalid(&prebuilt_path(job), name, IMMUTABLE));
         }
@@ -276,6 +279,7 @@ pub(super) fn check_update(
         check_immutable(LONGEST_RUN, job, old, errors);
     }
     check_class(job, old, is_suspended, errors);
+    elastic::check_update(job, old, &context.gates, errors);
     gated_by::check_update(job, old, &context.gates, errors);
 }
 
@@ -299,6 +303,7 @@ fn check_parallelism(
     [is_suspended, was_suspended]: [bool; 2],
     job: &Value,
     old: Option<&Value>,
+    gates: &Gates,
     errors: &mut Vec<FieldError>,
 ) {
     let pods = number(job, "parallelism").unwrap_or(1).min(number(job, "completions").unwrap_or(i64::MAX));
@@ -319,6 +324,9 @@ fn check_parallelism(
                 ));
             }
             Ok(_) => {}
+        }
+        if elastic::is_asked(job, gates) {
+            errors.push(FieldError::invalid(&path, text, elastic::NOT_PARTIAL));
         }
     }
     let Some(old) = old else { return };

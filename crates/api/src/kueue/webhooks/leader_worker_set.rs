@@ -58,7 +58,7 @@ pub(super) fn check(
     context: &Context,
     errors: &mut Vec<FieldError>,
 ) {
-    set_of_pods::check(set, errors);
+    set_of_pods::check(set, context, errors);
     check_replicas(set, errors);
     if old.is_none() {
         gated_by::check_create(set, &context.gates, errors);

@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::field_error::{FieldError, IMMUTABLE};
 use super::names::subdomain_errors;
-use super::{Context, JobDefaults, JobRules, Operation, add_finalizer, gates as gated_by, job, topology};
+use super::{
+    Context, JobDefaults, JobRules, Operation, add_finalizer, elastic, gates as gated_by, job, topology,
+};
 use crate::kueue::jobs::pods::{
     ADMISSION_GATE, GROUP_INDEX, GROUP_INDEX_LABEL, GROUP_NAME, GROUP_TOTAL, MANAGED, POD, RETRIABLE,
     ROLE_HASH, SUSPENDED_BY, group_name, group_total, role,
@@ -52,6 +54,7 @@ pub(super) fn check(
     match old {
         None => {
             job::check_labels(pod, errors);
+            elastic::check(pod, &context.gates, errors);
             gated_by::check_create(pod, &context.gates, errors);
         }
         Some(old) => {

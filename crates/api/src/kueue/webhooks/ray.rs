@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::field_error::FieldError;
+use super::{Gates, elastic};
 use crate::demand::ray::HEAD;
-use crate::kueue::jobs::{ELASTIC, annotation};
 use crate::value::list;
 
 /// The most pod sets of a Workload.
@@ -18,7 +18,7 @@ const NO_CLUSTER_AUTOSCALING: &str = "a kueue-managed RayCluster can use autosca
 
 /// The rules of a job of this resource with a queue. `None` if it uses a cluster that is there, or none at all: no other rule
 /// counts then.
-pub(super) fn check(resource: &str, job: &Value, errors: &mut Vec<FieldError>) -> Option<()> {
+pub(super) fn check(resource: &str, job: &Value, gates: &Gates, errors: &mut Vec<FieldError>) -> Option<()> {
     let spec = &job["spec"];
     match resource {
         "rayjobs" => {
@@ -39,20 +39,39 @@ pub(super) fn check(resource: &str, job: &Value, errors: &mut Vec<FieldError>) -
                 let why = "a kueue managed job should delete the cluster after finishing";
                 errors.push(FieldError::invalid("spec.shutdownAfterJobFinishes", false, why));
             }
-            check_cluster(job, &spec["rayClusterSpec"], "spec.rayClusterSpec", NO_AUTOSCALING, errors);
+            check_cluster(job, &spec["rayClusterSpec"], "spec.rayClusterSpec", NO_AUTOSCALING, gates, errors);
         }
-        "rayclusters" => check_cluster(job, spec, "spec", NO_CLUSTER_AUTOSCALING, errors),
+        "rayclusters" => {
+            if elastic::is_asked(job, gates) {
+                elastic::check_gates(spec, "spec", errors);
+            }
+            check_cluster(job, spec, "spec", NO_CLUSTER_AUTOSCALING, gates, errors);
+        }
         // Kueue names the field of a RayService as that of a RayJob.
         "rayservices" => {
-            check_cluster(job, &spec["rayClusterConfig"], "spec.rayClusterSpec", NO_AUTOSCALING, errors);
+            check_cluster(
+                job,
+                &spec["rayClusterConfig"],
+                "spec.rayClusterSpec",
+                NO_AUTOSCALING,
+                gates,
+                errors,
+            );
         }
         _ => {}
     }
     Some(())
 }
 
-fn check_cluster(job: &Value, cluster: &Value, path: &str, why: &str, errors: &mut Vec<FieldError>) {
-    if cluster["enableInTreeAutoscaling"] == true && annotation(job, ELASTIC) != Some("true") {
+fn check_cluster(
+    job: &Value,
+    cluster: &Value,
+    path: &str,
+    why: &str,
+    gates: &Gates,
+    errors: &mut Vec<FieldError>,
+) {
+    if cluster["enableInTreeAutoscaling"] == true && !elastic::is_asked(job, gates) {
         errors.push(FieldError::invalid(&format!("{path}.enableInTreeAutoscaling"), true, why));
     }
     let groups = list(cluster, &["workerGroupSpecs"]);

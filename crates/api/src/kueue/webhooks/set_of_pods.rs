@@ -56,9 +56,9 @@ pub(super) fn name_queue(set: &Value, template: &mut Value) {
 }
 
 /// The rules of labels and annotations at each write.
-pub(super) fn check(set: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn check(set: &Value, context: &Context, errors: &mut Vec<FieldError>) {
     job::check_queue_name(set, errors);
-    job::check_elastic(set, errors);
+    super::elastic::check(set, &context.gates, errors);
 }
 
 /// The rules of changed labels and annotations. A set whose pods are ready stays in its queue, and no set leaves it.

@@ -36,7 +36,7 @@ pub(super) fn check(
     if is_foreign(set) {
         return;
     }
-    set_of_pods::check(set, errors);
+    set_of_pods::check(set, context, errors);
     let Some(old) = old else { return gated_by::check_create(set, &context.gates, errors) };
     check_update(set, old, context, errors);
     if is_queued(set, known, context) {

@@ -81,6 +81,9 @@ impl Totals {
                 self.count("cohort_subtree_admitted_workloads_total", labels);
             }
         }
+        if crate::kueue::step::is_replaced(after) && !crate::kueue::step::is_replaced(before) {
+            self.count("replaced_workload_slices_total", labels.cluster.clone());
+        }
         if before.admission.is_some() {
             self.count_evictions(before, after, &labels, &class);
         }

@@ -5,8 +5,8 @@ use api::kueue::status::{Admission, DELAYED, PodSetAssignment};
 use index::{Index, WorkloadRow};
 use model::{Assignment, Effect, FlavorIx, Places, PodSet, World};
 
-/// The admission of a Workload with this assignment. A pod set without pods gets the first flavors of its queue whose taints
-/// it tolerates.
+/// The admission of a Workload with this assignment; `None` if it cannot be admitted so any more. A pod set without pods gets
+/// the first flavors of its queue whose taints it tolerates.
 pub(super) fn of(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> Option<Admission> {
     let world = index.world();
     let gang = world.gang(row.uid())?;
@@ -43,10 +43,11 @@ pub(super) fn of(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> O
             delayed_topology_request: delayed.contains(&at).then(|| DELAYED.to_owned()),
         }
     });
-    Some(Admission {
+    let admission = Admission {
         cluster_queue: world.queue_name(gang.queue).to_owned(),
         pod_set_assignments: sets.collect(),
-    })
+    };
+    index.slice_admission(row, admission)
 }
 
 fn tolerates(world: &World, set: &PodSet, flavor: FlavorIx) -> bool {
