@@ -168,9 +168,9 @@ pub(crate) struct Kueue {
     by_replaced: BTreeMap<(String, String), BTreeSet<String>>,
     /// The uids of Workloads by namespace and name.
     by_name: BTreeMap<(String, String), String>,
-    /// The uids of the Workloads of each local queue, by namespace and name.
+    /// The uids of the Workloads of each local queue that have not ended, by namespace and name.
     by_queue: BTreeMap<(String, String), BTreeSet<String>>,
-    /// The uids of the Workloads whose status names a `ClusterQueue`, by its name.
+    /// The uids of the Workloads that have not ended and whose status names a `ClusterQueue`, by its name.
     by_cluster_queue: BTreeMap<String, BTreeSet<String>>,
     /// Why kinds cannot be listed: no Workload is admitted meanwhile.
     failures: BTreeMap<KueueKind, String>,
@@ -394,8 +394,7 @@ impl Index {
 
     /// The Workload of this name.
     pub fn workload_named(&self, namespace: &str, name: &str) -> Option<&WorkloadRow> {
-        let mut rows = self.kueue.workloads.values();
-        rows.find(|row| row.namespace() == namespace && row.object.metadata.name == name)
+        self.kueue.workloads.get(self.kueue.by_name.get(&(namespace.to_owned(), name.to_owned()))?)
     }
 
     /// All Workloads, by uid.

@@ -1,5 +1,6 @@
 //! Starts the next write of each Workload of Kueue, and applies the outcome of writes.
 
+mod figures;
 mod load;
 mod queues;
 
@@ -13,8 +14,8 @@ use index::{Index, KueueChange, KueueKind, PodRow, QueueKey};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
+use self::figures::Figures;
 use self::load::Load;
-use self::queues::FIGURES_DELAY_US;
 use super::steps::retry_pause_us;
 use super::{Controller, State, decisions};
 use crate::config::Kueue;
@@ -55,13 +56,9 @@ pub(super) struct KueueState {
     failures: BTreeMap<String, Failure>,
     /// What was told about Workloads that get no places after their checks.
     unplaced: BTreeMap<String, String>,
-    /// Queues whose figures have changed, and when they are written.
-    changed_queues: BTreeMap<QueueKey, MicroTime>,
-    writing_queues: BTreeSet<QueueKey>,
+    figures: Figures,
     /// The last written status of each queue.
     written: BTreeMap<QueueKey, Value>,
-    /// When the status of each queue was written last.
-    told: BTreeMap<QueueKey, MicroTime>,
     /// When the usage of local queues was written last.
     sampled: BTreeMap<QueueKey, MicroTime>,
 }
@@ -95,18 +92,12 @@ impl KueueState {
         let workloads = self.due.first().map(|(due, _)| *due);
         let has_reports = !self.reports.is_empty() && self.has_reporter();
         let reports = has_reports.then(|| self.load.reports_from());
-        workloads.into_iter().chain(reports).chain(self.due_queues().map(|(_, due)| due).min()).min()
+        workloads.into_iter().chain(reports).chain(self.figures.due()).min()
     }
 
     /// The number of Workloads that are being written.
     pub(super) fn writes(&self) -> usize {
         self.writing.len()
-    }
-
-    /// The queues whose figures have changed and are not being written, and when they are to be.
-    fn due_queues(&self) -> impl Iterator<Item = (&QueueKey, MicroTime)> {
-        let free = self.changed_queues.iter().filter(|(key, _)| !self.writing_queues.contains(*key));
-        free.map(|(key, due)| (key, self.load.figures_due(*due, self.told.get(key).copied())))
     }
 
     /// Whether another Workload may be written to say why it waits.
@@ -117,12 +108,6 @@ impl KueueState {
     /// Whether a Workload may say now why it waits.
     fn permits_report(&self, now: MicroTime) -> bool {
         self.has_reporter() && self.load.reports_from() <= now
-    }
-
-    /// Lets the status of a queue be computed at a time, or before.
-    fn note_queue(&mut self, key: QueueKey, due: MicroTime) {
-        let known = self.changed_queues.entry(key).or_insert(due);
-        *known = due.min(*known);
     }
 
     fn forget(&mut self, uid: &str, now: MicroTime) {
@@ -226,7 +211,7 @@ impl State {
         self.forget_gone(&index, &queues);
         self.note_shares(&index, &queues);
         for key in queues {
-            self.kueue.note_queue(key, MicroTime(now.0 + FIGURES_DELAY_US));
+            self.kueue.figures.change(key, now);
         }
         self.write_queues(&index, now);
     }
@@ -346,13 +331,13 @@ impl State {
         match outcome {
             KueueOutcome::Workload(uid, written) => self.workload_written(index, &uid, *written, now),
             KueueOutcome::Queue(key, write, written) => {
-                self.kueue.writing_queues.remove(&key);
+                self.kueue.figures.end(&key);
                 match (written, write) {
                     (Ok(()), QueueWrite::Status(status)) => drop(self.kueue.written.insert(key, status)),
                     (Ok(()), QueueWrite::Finalizers(_)) => {}
                     (Err(error), _) => {
                         tracing::warn!(?key, %error, "the status of a queue was not written, retrying");
-                        self.kueue.note_queue(key, MicroTime(now.0 + FIGURES_DELAY_US));
+                        self.kueue.figures.change(key, now);
                     }
                 }
             }

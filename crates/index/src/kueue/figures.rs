@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::objects::{CheckRule, ClusterQueue, ResourceGroup};
 use api::kueue::provisioning;
-use api::kueue::status::{ADMITTED, Admission};
+use api::kueue::status::ADMITTED;
 use api::kueue::workload::Workload;
-use model::{Cause, FlavorResource, Gang, QueueingStrategy, QuotaCause, QuotaIx};
+use model::{Cause, FlavorResource, Gang, QueueingStrategy, QuotaCause, QuotaIx, World};
 
 use super::queues::queue_node;
+use super::workloads::counted_queue;
 use super::{Kueue, QueueKey, WorkloadPhase, WorkloadRow};
 use crate::{Index, remove_from};
 
@@ -63,7 +64,7 @@ pub struct FlavorFigures {
 }
 
 /// What Workloads hold by flavor and resource, in base units.
-type Held = BTreeMap<(String, String), i128>;
+type Held = BTreeMap<FlavorResource, i128>;
 
 impl Activity {
     fn active(message: &str) -> Self {
@@ -203,8 +204,10 @@ impl Index {
 
     /// The queue that has a Workload among its pending ones, however it counts there.
     fn queue_of_pending(&self, row: &WorkloadRow) -> Option<&ClusterQueue> {
-        let may_be = row.is_pending() || row.phase == WorkloadPhase::Inactive && row.is_backing_off();
-        let local = self.kueue.local_queues.get(&row.queue_key()).filter(|_| may_be)?;
+        if !(row.is_pending() || row.phase == WorkloadPhase::Inactive && row.is_backing_off()) {
+            return None;
+        }
+        let local = self.kueue.local_queues.get(&row.queue_key())?;
         self.kueue.cluster_queues.get(&local.spec.cluster_queue).filter(|_| !local.is_stopped())
     }
 
@@ -307,34 +310,32 @@ impl Index {
             let is_admitted = row.object.status.is(ADMITTED);
             figures.reserving += 1;
             figures.admitted += u32::from(is_admitted);
-            for ((node, FlavorResource { flavor, resource }), amount) in
-                self.world.charged(row.uid()).into_iter().flatten()
-            {
+            for ((node, of), amount) in self.world.charged(row.uid()).into_iter().flatten() {
                 if self.world.quota_name(*node) != node_name {
                     continue;
                 }
-                let key = (
-                    self.world.flavor_name(*flavor).to_owned(),
-                    self.world.resources().name(*resource).to_owned(),
-                );
-                *reserved.entry(key.clone()).or_default() += amount;
+                *reserved.entry(*of).or_default() += amount;
                 if is_admitted {
-                    *admitted.entry(key).or_default() += amount;
+                    *admitted.entry(*of).or_default() += amount;
                 }
             }
         }
-        figures.reservation = by_flavor(groups, &reserved, is_in_cohort);
-        figures.usage = by_flavor(groups, &admitted, is_in_cohort);
+        figures.reservation = by_flavor(&self.world, groups, &reserved, is_in_cohort);
+        figures.usage = by_flavor(&self.world, groups, &admitted, is_in_cohort);
         figures
     }
 }
 
 /// The amounts of all flavors of a queue. What exceeds the nominal quota is borrowed.
-fn by_flavor(groups: &[ResourceGroup], held: &Held, is_in_cohort: bool) -> Vec<FlavorFigures> {
+fn by_flavor(world: &World, groups: &[ResourceGroup], held: &Held, is_in_cohort: bool) -> Vec<FlavorFigures> {
+    let named: BTreeMap<(&str, &str), i128> = held
+        .iter()
+        .map(|(of, amount)| ((world.flavor_name(of.flavor), world.resources().name(of.resource)), *amount))
+        .collect();
     let flavors = groups.iter().flat_map(|group| &group.flavors);
     let figures = flavors.map(|flavor| {
         let resources = flavor.resources.iter().map(|quota| {
-            let amount = held.get(&(flavor.name.clone(), quota.name.clone())).copied().unwrap_or_default();
+            let amount = named.get(&(&*flavor.name, &*quota.name)).copied().unwrap_or_default();
             let amount = i64::try_from(amount).unwrap_or(i64::MAX);
             let nominal = super::queues::amount(&quota.name, &quota.nominal_quota);
             let borrowed = if is_in_cohort { (amount - nominal).max(0) } else { 0 };
@@ -346,18 +347,17 @@ fn by_flavor(groups: &[ResourceGroup], held: &Held, is_in_cohort: bool) -> Vec<F
 }
 
 impl Kueue {
-    /// Notes the `ClusterQueue` that the new status of a Workload names.
-    pub(super) fn note_cluster_queue(&mut self, uid: &str, admission: Option<&Admission>) {
-        let known = self.workloads.get(uid).and_then(|row| row.object.status.admission.as_ref());
-        let [known, new] = [known, admission].map(|admission| admission.map(|of| of.cluster_queue.clone()));
+    /// Notes the `ClusterQueue` that counts a Workload with a new status.
+    pub(super) fn note_cluster_queue(&mut self, uid: &str, new: Option<&str>) {
+        let known = self.workloads.get(uid).and_then(|row| counted_queue(&row.object.status));
         if known == new {
             return;
         }
-        if let Some(known) = known {
+        if let Some(known) = known.map(str::to_owned) {
             remove_from(&mut self.by_cluster_queue, &known, uid);
         }
         if let Some(new) = new {
-            self.by_cluster_queue.entry(new).or_default().insert(uid.to_owned());
+            self.by_cluster_queue.entry(new.to_owned()).or_default().insert(uid.to_owned());
         }
     }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use api::MicroTime;
-use api::kueue::status::{Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED, WAITING_FOR_REPLACEMENT};
+use api::kueue::status::{
+    Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED, Status, WAITING_FOR_REPLACEMENT,
+};
 use api::kueue::workload::Workload;
 use api::pod::effective_request;
 use model::{Assignment, Event, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, Time};
@@ -211,13 +213,16 @@ impl Index {
             refusal,
             object,
         };
-        if let Some(queue) = queue.filter(|queue| *queue != row.queue_key()) {
+        let new_queue = (!row.object.status.is(FINISHED)).then(|| row.queue_key());
+        if let Some(queue) = queue.filter(|queue| new_queue.as_ref() != Some(queue)) {
             remove_from(&mut self.kueue.by_queue, &queue, &uid);
         }
-        self.kueue.by_queue.entry(row.queue_key()).or_default().insert(uid.clone());
+        if let Some(queue) = new_queue {
+            self.kueue.by_queue.entry(queue).or_default().insert(uid.clone());
+        }
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
         self.kueue.by_name.insert(key, uid.clone());
-        self.kueue.note_cluster_queue(&uid, row.object.status.admission.as_ref());
+        self.kueue.note_cluster_queue(&uid, counted_queue(&row.object.status));
         self.note_slices(&uid, false);
         let phase = self.kueue.workloads.insert(uid.clone(), row).map(|known| known.phase);
         if let Some(row) = self.kueue.workloads.get_mut(&uid) {
@@ -490,6 +495,12 @@ impl Index {
         let path: Vec<&str> = names.collect();
         Some(path.iter().rev().flat_map(|name| ["/", name]).collect())
     }
+}
+
+/// The `ClusterQueue` that counts a Workload with this status among those that it has admitted.
+pub(super) fn counted_queue(status: &Status) -> Option<&str> {
+    let admission = status.admission.as_ref().filter(|_| !status.is(FINISHED))?;
+    Some(&admission.cluster_queue)
 }
 
 /// Whether pods have places in the plan.

@@ -1,5 +1,5 @@
-//! When to write what only informs people: waiting Workloads that say why, and the figures of queues. Every write costs the
-//! API server as much as an admission, so they wait while Workloads come, start and end.
+//! When Workloads say why they wait. This costs the API server as much as an admission, so it waits while Workloads come, start
+//! and end.
 
 use api::MicroTime;
 use index::{Index, KueueChange};
@@ -10,11 +10,8 @@ const QUIET_US: i64 = 250_000;
 /// How often a Workload says why it waits under load, in microseconds, even if the load never ends.
 const REPORT_INTERVAL_US: i64 = 1_000_000;
 
-/// The number of changes of Workloads for each further report: reports are a small part of all writes.
-const CHANGES_PER_REPORT: u32 = 32;
-
-/// How often the figures of a queue are written under load, in microseconds.
-const FIGURES_INTERVAL_US: i64 = 5_000_000;
+/// The number of changes of Workloads for each further report: reports are one percent of all writes.
+const CHANGES_PER_REPORT: u32 = 100;
 
 /// The changes of Workloads by anyone, except what they say while they wait.
 #[derive(Debug, Default)]
@@ -76,13 +73,6 @@ impl Load {
         let from = self.changed.map_or_else(MicroTime::default, |changed| later(changed, QUIET_US));
         (self.in_flight == 0).then_some(from)
     }
-
-    /// When figures are to be written that are due at a time and were written last at another one.
-    pub(super) fn figures_due(&self, due: MicroTime, last: Option<MicroTime>) -> MicroTime {
-        let Some(last) = last else { return due };
-        let latest = later(last, FIGURES_INTERVAL_US);
-        due.max(self.quiet_from().map_or(latest, |from| from.min(latest)))
-    }
 }
 
 fn later(time: MicroTime, us: i64) -> MicroTime {
@@ -94,20 +84,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_and_figures_wait_while_workloads_change_but_not_for_ever() {
+    fn reports_wait_while_workloads_change_but_not_for_ever() {
         let mut load = Load::default();
-        let (now, due) = (MicroTime(1_000), MicroTime(1_010));
+        let now = MicroTime(1_000);
         assert!(load.reports_from() <= now);
         load.report(now);
         assert!(load.reports_from() <= now);
-        assert_eq!(load.figures_due(due, Some(now)), due);
         load.begin();
         assert_eq!(load.reports_from(), later(now, REPORT_INTERVAL_US));
-        assert_eq!(load.figures_due(due, None), due);
-        assert_eq!(load.figures_due(due, Some(now)), later(now, FIGURES_INTERVAL_US));
         load.end(now);
         assert_eq!(load.reports_from(), later(now, QUIET_US));
-        assert_eq!(load.figures_due(due, Some(now)), later(now, QUIET_US));
         load.begin();
         for _ in 1..CHANGES_PER_REPORT {
             load.change(now);

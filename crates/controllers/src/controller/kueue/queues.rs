@@ -8,13 +8,10 @@ use index::{Index, QueueKey};
 use serde_json::Value;
 
 use super::super::State;
-use super::KueueOutcome;
+use super::{KueueOutcome, figures};
 use crate::kueue::statuses;
 use crate::kueue::write::{self, QueueWrite};
 use crate::observations::Observation;
-
-/// How long the figures of a queue wait to be written together with later changes, in microseconds.
-pub(super) const FIGURES_DELAY_US: i64 = 500_000;
 
 impl State {
     /// Forgets the totals of queues and cohorts that are gone. A cohort without an object is, when no queue is in it.
@@ -53,7 +50,7 @@ impl State {
                 }
             })
             .collect();
-        let due = MicroTime(self.now().0 + FIGURES_DELAY_US);
+        let now = self.now();
         let cohorts = index.cohorts().map(|cohort| cohort.metadata.name.as_str());
         let cohorts =
             cohorts.filter(|name| index.cohort_path(name).last().is_some_and(|root| roots.contains(root)));
@@ -62,22 +59,17 @@ impl State {
             queues.filter(|name| index.cohorts_of(name).last().is_some_and(|root| roots.contains(root)));
         let keys = cohorts.map(|name| QueueKey::Cohort(name.to_owned()));
         for key in keys.chain(queues.map(|name| QueueKey::Cluster(name.to_owned()))) {
-            self.kueue.note_queue(key, due);
+            self.kueue.figures.change(key, now);
         }
     }
 
     pub(super) fn write_queues(&mut self, index: &Index, now: MicroTime) {
-        let due = self.kueue.due_queues().filter(|(_, due)| *due <= now);
-        let due: Vec<QueueKey> = due.map(|(key, _)| key.clone()).collect();
-        for key in due {
-            self.kueue.changed_queues.remove(&key);
+        while let Some(key) = self.kueue.figures.pop(now) {
             let Some(write) = self.queue_write(index, &key, now) else { continue };
-            self.kueue.writing_queues.insert(key.clone());
-            self.kueue.told.insert(key.clone(), now);
-            let (client, permits) = (self.client.clone(), self.permits.clone());
-            let observations = self.observations.clone();
+            let is_status = matches!(write, QueueWrite::Status(_));
+            self.kueue.figures.begin(key.clone(), is_status.then_some(now));
+            let (client, observations) = (self.client.clone(), self.observations.clone());
             self.tasks.spawn(async move {
-                let _permit = permits.acquire().await;
                 let written = write::queue(&client, &key, &write).await;
                 drop(observations.send(Observation::KueueDone(KueueOutcome::Queue(key, write, written))));
             });
@@ -92,7 +84,7 @@ impl State {
         let Some(status) = statuses::of(index, key, now, self.config.kueue_options.fair_sharing.is_some())
         else {
             self.kueue.written.remove(key);
-            self.kueue.told.remove(key);
+            self.kueue.figures.forget(key);
             self.kueue.sampled.remove(key);
             return None;
         };
@@ -125,12 +117,12 @@ impl State {
         let sampled = self.kueue.sampled.get(key).copied();
         let due = sampled.map_or(now, |sampled| MicroTime(sampled.0.saturating_add(sampling_us)));
         if is_alike && due > now {
-            self.kueue.note_queue(key.clone(), due);
+            self.kueue.figures.note(key.clone(), due);
             return None;
         }
         self.kueue.sampled.insert(key.clone(), now);
-        self.kueue
-            .note_queue(key.clone(), MicroTime(now.0.saturating_add(sampling_us.max(FIGURES_DELAY_US))));
+        let next = MicroTime(now.0.saturating_add(sampling_us.max(figures::DELAY_US)));
+        self.kueue.figures.note(key.clone(), next);
         Some(QueueWrite::Status(status))
     }
 }
