@@ -144,21 +144,45 @@ async fn wait_ray_job(fixture: &Fixture<'_>, name: &str, state: &str) -> Result<
     fixture.wait(RAY_JOB, name, state, |job| job["status"]["jobDeploymentStatus"] == state).await
 }
 
-/// Waits until RayJobs have succeeded and have no cluster any more, neither running nor suspended.
-async fn wait_succeeded(fixture: &Fixture<'_>, jobs: &[&str]) -> Result<()> {
+/// Waits until a RayJob has succeeded.
+async fn wait_succeeded(fixture: &Fixture<'_>, job: &str) -> Result<()> {
+    let ended = wait_ray_job(fixture, job, "Complete").await?;
+    ensure!(ended["status"]["jobStatus"] == "SUCCEEDED", "{job} is {}", ended["status"]["jobStatus"]);
+    Ok(())
+}
+
+/// Deletes RayJobs, and waits until the clusters of deleted and of ended ones are gone, running or suspended.
+async fn end(fixture: &Fixture<'_>, jobs: &[&str]) -> Result<()> {
     for job in jobs {
-        let ended = wait_ray_job(fixture, job, "Complete").await?;
-        ensure!(ended["status"]["jobStatus"] == "SUCCEEDED", "{job} is {}", ended["status"]["jobStatus"]);
+        fixture.delete(RAY_JOB, job).await?;
     }
-    fixture.wait_all(RAY_CLUSTER, "all of them are gone", <[_]>::is_empty).await.map(drop)
+    let of_them = |cluster: &Value| jobs.iter().any(|job| name(cluster).starts_with(job));
+    fixture
+        .wait_all(RAY_CLUSTER, "those of ended jobs are gone", |all| !all.iter().any(of_them))
+        .await
+        .map(drop)
 }
 
 /// The Workload of a job.
 async fn workload_of(fixture: &Fixture<'_>, job: &str) -> Result<Value> {
-    let of_job = |workload: &&Value| workload["metadata"]["ownerReferences"][0]["name"] == job;
     fixture
         .eventually(&format!("the Workload of {job}"), async || {
-            Ok(fixture.list(WORKLOAD).await?.iter().find(of_job).cloned())
+            Ok(fixture.list(WORKLOAD).await?.iter().find(|workload| is_of(workload, job)).cloned())
+        })
+        .await
+}
+
+fn is_of(workload: &Value, job: &str) -> bool {
+    workload["metadata"]["ownerReferences"][0]["name"] == job
+}
+
+/// Waits until a job is admitted: without webhooks it may run for a moment before its controller stops it and queues it.
+async fn wait_admitted(fixture: &Fixture<'_>, job: &str) -> Result<()> {
+    fixture
+        .eventually(&format!("the admission of {job}"), async || {
+            let workloads = fixture.list(WORKLOAD).await?;
+            let is_admitted = |workload: &Value| is_of(workload, job) && has_condition(workload, "Admitted");
+            Ok(workloads.iter().any(is_admitted).then_some(()))
         })
         .await
 }
@@ -168,6 +192,7 @@ pub(super) async fn a_job_in_a_queue_waits_until_its_quota_is_free(fixture: &Fix
     let mut queues = Queues::start(fixture).await?;
     queues.add("team", 4, 0).await?;
     fixture.submit([queued(job("first", 3, "cpu=1", "1h"), "team")]).await?;
+    wait_admitted(fixture, "first").await?;
     fixture.wait_pods("first", 3).await?;
     // Nobody but the controller suspends it.
     fixture.submit([queued(job("second", 3, "cpu=1", "1h"), "team")]).await?;
@@ -193,12 +218,16 @@ pub(super) async fn two_ray_jobs_take_turns_on_one_gpu(fixture: &Fixture<'_>) ->
     fixture.node("gpu", "cpu=16 nvidia.com/gpu=2").await?;
     let mut queues = Queues::start(fixture).await?;
     queues.add("team", 16, 1).await?;
-    fixture.submit([ray_job("first", "team"), ray_job("second", "team")]).await?;
+    fixture.submit([ray_job("first", "team")]).await?;
+    wait_admitted(fixture, "first").await?;
+    fixture.submit([ray_job("second", "team")]).await?;
     wait_ray_job(fixture, "first", "Running").await?;
     wait_ray_job(fixture, "second", "Suspended").await?;
     let clusters = fixture.list(RAY_CLUSTER).await?;
     ensure!(clusters.len() == 1, "{} clusters run", clusters.len());
-    wait_succeeded(fixture, &["first", "second"]).await?;
+    wait_succeeded(fixture, "first").await?;
+    wait_ray_job(fixture, "second", "Running").await?;
+    end(fixture, &["first", "second"]).await?;
     queues.close().await
 }
 
@@ -209,6 +238,7 @@ pub(super) async fn a_preempted_ray_job_comes_back_and_leaves_no_suspended_clust
     let mut queues = Queues::start(fixture).await?;
     queues.add("team", 16, 1).await?;
     fixture.submit([ray_job("low", "team")]).await?;
+    wait_admitted(fixture, "low").await?;
     wait_ray_job(fixture, "low", "Running").await?;
     let mut urgent = ray_job("high", "team");
     urgent["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(queues.full(URGENT));
@@ -216,10 +246,12 @@ pub(super) async fn a_preempted_ray_job_comes_back_and_leaves_no_suspended_clust
     wait_ray_job(fixture, "high", "Running").await?;
     let low = wait_ray_job(fixture, "low", "Suspended").await?;
     ensure!(low["spec"]["suspend"] == true, "the preempted job is not suspended");
-    wait_succeeded(fixture, &["high", "low"]).await?;
+    end(fixture, &["high"]).await?;
+    wait_ray_job(fixture, "low", "Running").await?;
     let workload = workload_of(fixture, "low").await?;
     let evictions = &workload["status"]["schedulingStats"]["evictions"];
     ensure!(evictions[0]["reason"] == "Preempted" && evictions[0]["count"] == 1, "evictions: {evictions}");
+    end(fixture, &["low"]).await?;
     queues.close().await
 }
 
@@ -229,17 +261,29 @@ pub(super) async fn a_borrowed_gpu_is_reclaimed_by_its_team(fixture: &Fixture<'_
     queues.add("team-a", 8, 1).await?;
     queues.add("team-b", 8, 1).await?;
     fixture.submit([ray_job("a-1", "team-a")]).await?;
+    wait_admitted(fixture, "a-1").await?;
     wait_ray_job(fixture, "a-1", "Running").await?;
     fixture.submit([ray_job("a-2", "team-a")]).await?;
+    wait_admitted(fixture, "a-2").await?;
     wait_ray_job(fixture, "a-2", "Running").await?;
     fixture.submit([ray_job("b-1", "team-b")]).await?;
     wait_ray_job(fixture, "b-1", "Running").await?;
-    wait_succeeded(fixture, &["a-1", "a-2", "b-1"]).await?;
+    fixture
+        .eventually("the eviction of a job that has borrowed", async || {
+            let mut evicted = 0;
+            for job in ["a-1", "a-2"] {
+                let workload = workload_of(fixture, job).await?;
+                evicted += usize::from(!workload["status"]["schedulingStats"]["evictions"].is_null());
+            }
+            Ok((evicted == 1).then_some(()))
+        })
+        .await?;
     let of_owner = workload_of(fixture, "b-1").await?;
     ensure!(
         of_owner["status"]["schedulingStats"]["evictions"].is_null(),
         "a job within its own quota was evicted"
     );
+    end(fixture, &["a-1", "a-2", "b-1"]).await?;
     queues.close().await
 }
 
