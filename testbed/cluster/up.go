@@ -135,7 +135,7 @@ func (o options) startControlPlane() (*client, []process, error) {
 		"--tls-cert-file="+filepath.Join(secrets, "apiserver.crt"), "--tls-private-key-file="+filepath.Join(secrets, "apiserver.key"),
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC", "--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
-		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=127.96.0.0/16", "--endpoint-reconciler-type=none",
 		"--requestheader-client-ca-file="+filepath.Join(secrets, "front-proxy-ca.crt"), "--requestheader-allowed-names="+frontProxyName,
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",

@@ -1,6 +1,8 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 
+mod chart;
 mod dashboard;
+mod image;
 mod kueue_crds;
 mod kueue_functions;
 mod schemas;
@@ -47,6 +49,26 @@ enum Task {
         #[arg(long, value_name = "FILE", default_value = "promtool")]
         promtool: PathBuf,
     },
+    /// Build the container image of `muster`, as an archive of an OCI image layout: DIR/muster.tar.
+    Image {
+        /// The directory to write to.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// The processor.
+        #[arg(long, value_enum, default_value_t = image::Platform::Amd64)]
+        platform: image::Platform,
+        /// A static program that is built already.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+    },
+    /// Compare the objects of `muster install` with those that Helm renders from charts/muster.
+    Chart {
+        /// A program `helm`; may be repeated.
+        #[arg(long = "helm", value_name = "FILE", required = true)]
+        helms: Vec<PathBuf>,
+    },
+    /// Generate the files of deploy/ that are parts of charts/muster.
+    Deploy,
     /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
         /// The program to run for `cargo run --release --` in the pages.
@@ -64,6 +86,11 @@ enum Task {
 fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
         Task::Schemas { version, out } => schemas::generate(&version, &out).map(|()| ExitCode::SUCCESS),
+        Task::Image { out, platform, program } => {
+            image::build(&out, platform, program).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Chart { helms } => chart::compare(&helms),
+        Task::Deploy => chart::deploy().map(|()| ExitCode::SUCCESS),
         Task::KueueCrds { version } => kueue_crds::compare(&version),
         Task::KueueFunctions => kueue_functions::compare(std::io::stdin().lock()),
         Task::Dashboard { check: Some(recording), interval, promtool, .. } => {

@@ -13,7 +13,7 @@ use crate::connection::Connection;
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
 use crate::groups::parse_group;
-use crate::kueue::{self, Duties, Kueue, KueueArgs, SharedController, set_when_read};
+use crate::kueue::{self, Duties, Kueue, KueueArgs, SharedController, is_read, takes_part};
 use crate::lease_thread::LeaseThread;
 use crate::packing;
 use crate::signal::Termination;
@@ -64,7 +64,7 @@ struct DispatchArgs {
     /// AppWrapper selects one. The first is that of AppWrappers without the annotation: `none` for no request.
     #[arg(long = "provisioning-class", value_delimiter = ',', value_name = "NAMES")]
     provisioning_classes: Vec<String>,
-    /// Do not install missing CRDs.
+    /// Do not install missing CRDs, nor update those of an earlier version of Muster.
     #[arg(long)]
     no_install: bool,
     #[command(flatten)]
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
     let Args { connection, dispatch, kueue, telemetry } = args;
     let dispatches = kueue.dispatches();
-    let kueue = kueue.load()?;
+    let kueue = kueue.load(!dispatch.no_install)?;
     let connection = connection.config().await?;
     let meter = Meter::default();
     let (client, version) = Connection::open_with(connection.clone(), &meter).await?;
@@ -116,22 +116,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
 }
 
-/// Serves metrics and probes of the controller of AppWrappers until `stopped` completes. A candidate is ready: it stands by.
+/// Serves metrics and probes of the controller of AppWrappers until `stopped` completes.
 async fn serve(
     telemetry: Telemetry,
     client: Client,
     shared: SharedController,
     stopped: Shutdown,
 ) -> Result<()> {
-    let SharedController { metrics, synced, elects, leads } = shared;
-    let activity = Activity { elects, leads, ready: Readiness::default() };
-    let mut servers = telemetry.serve(client, metrics, activity.clone()).await?;
-    let _reading = if elects {
-        activity.ready.set();
-        JoinSet::new()
-    } else {
-        set_when_read(activity.ready, synced)
-    };
+    let SharedController { metrics, conditions, elects, leads } = shared;
+    let mut servers = telemetry.serve(client, metrics, Activity { elects, leads, conditions }).await?;
     tokio::select! {
         () = stopped => Ok(()),
         Some(ended) = servers.join_next() => ended.context("a server failed")?.context("a server failed"),
@@ -189,7 +182,9 @@ impl DispatchArgs {
         let controller = Controller::new(client.clone(), config);
         let (server, registrar) =
             endpoint.map(|endpoint| endpoint.open(client.clone(), controller.reports())).unzip();
+        let mut conditions = Vec::new();
         if let Some(server) = server {
+            conditions.push(server.serves());
             let stopped = until_dropped(stopping);
             running.spawn(async move {
                 server.run(stopped).await;
@@ -197,26 +192,24 @@ impl DispatchArgs {
             });
         }
         let install = (!self.no_install).then_some(Install { groups, quota: self.quota });
-        let shared = SharedController {
-            metrics: controller.metrics(),
-            synced: controller.synced(),
-            elects: election.is_some(),
-            leads: Readiness::default(),
-        };
-        let setup = Setup { install, registrar, leads: shared.leads.clone() };
+        let (metrics, elects, leads) = (controller.metrics(), election.is_some(), Readiness::default());
+        let setup = Setup { install, registrar, leads: leads.clone() };
         let stopped = until_dropped(stopping);
         match election {
             None => {
                 println!("muster controls a cluster of version {version}");
+                conditions.push(is_read(&controller));
                 running.spawn(control(controller, client, setup, stopped));
             }
             Some(election) => {
                 println!("muster controls a cluster of version {version} while it holds {election}");
+                let named = election.to_string();
                 let lease = LeaseThread::start(connection, election)?;
+                conditions.push(takes_part(&named, &lease));
                 running.spawn(control_as_leader(lease, controller, client, setup, stopped));
             }
         }
-        Ok(shared)
+        Ok(SharedController { metrics, conditions, elects, leads })
     }
 }
 

@@ -22,7 +22,7 @@ use controllers::{
 use kube::Client;
 use serde_json::Value;
 use server::kueue::{Namespaces, Webhooks};
-use server::{Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
+use server::{Condition, Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -98,6 +98,8 @@ pub(crate) struct Kueue {
     /// The file names `waitForPodsReady`. Kueue's default is not applied: of most kinds of jobs, no part reports that pods are
     /// ready.
     waits_for_pods: bool,
+    /// Missing definitions of its kinds are created, and own ones updated.
+    installs: bool,
 }
 
 impl KueueArgs {
@@ -122,7 +124,8 @@ impl KueueArgs {
     }
 
     /// Reads the configuration; `None` if no part of Kueue's API is wanted.
-    pub(crate) fn load(self) -> Result<Option<Kueue>> {
+    /// Missing definitions of its kinds are created if it `installs`.
+    pub(crate) fn load(self, installs: bool) -> Result<Option<Kueue>> {
         if self.cpuprofile.is_some() || self.memprofile.is_some() {
             eprintln!("muster: --cpuprofile and --memprofile have no effect: no profile is written");
         }
@@ -169,6 +172,7 @@ impl KueueArgs {
             metrics_port,
             places_pods: self.place_pods,
             waits_for_pods,
+            installs,
         }))
     }
 }
@@ -192,8 +196,8 @@ pub(crate) struct Duties {
 /// The controller of AppWrappers, if it plans Workloads, too.
 pub(crate) struct SharedController {
     pub(crate) metrics: Metrics,
-    /// Whether it has read the state of the cluster.
-    pub(crate) synced: watch::Receiver<bool>,
+    /// What must hold before it is ready.
+    pub(crate) conditions: Vec<Condition>,
     /// Whether it acts only with a lease.
     pub(crate) elects: bool,
     /// Whether it has the lease.
@@ -224,15 +228,16 @@ impl Kueue {
         let controller = self.controller(client.clone(), meter);
         let (mut metrics, mut activity) = (controller.metrics(), Activity::default());
         activity.elects = election.is_some();
-        if let Some(shared) = &shared {
-            metrics = shared.metrics.clone();
-            (activity.elects, activity.leads) = (shared.elects, shared.leads.clone());
+        if let Some(shared) = shared {
+            metrics = shared.metrics;
+            (activity.elects, activity.leads) = (shared.elects, shared.leads);
+            activity.conditions = shared.conditions;
         }
-        let Activity { leads, ready, .. } = activity.clone();
-        let mut servers = telemetry.serve(client.clone(), metrics, activity).await?;
+        let leads = activity.leads.clone();
         let (mut serving, mut registrar, mut watching) = (None, None, JoinSet::new());
         if self.webhooks {
             let (server, keeps) = self.webhook_server(client.clone()).await?;
+            activity.conditions.push(server.serves());
             let mut webhooks = Webhooks::new(&self.configuration.gates, self.job_rules());
             if !self.reviewed.kinds.is_empty() {
                 let (namespaces, watches) = Namespaces::watch(&client);
@@ -242,8 +247,23 @@ impl Kueue {
             serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
             registrar = keeps;
         }
-        let actor = Actor { controller, shared, registrar };
-        let acting = self.act(connection, client, actor, election, [ready, leads], until_dropped(&stopping));
+        let lease = match election {
+            _ if !self.acts_alone() => None,
+            None => {
+                activity.conditions.push(is_read(&controller));
+                None
+            }
+            Some(election) => {
+                eprintln!("muster: this process acts while it holds {election}, which Kueue holds, too");
+                let named = election.to_string();
+                let lease = LeaseThread::start(connection, election)?;
+                activity.conditions.push(takes_part(&named, &lease));
+                Some(lease)
+            }
+        };
+        let mut servers = telemetry.serve(client.clone(), metrics, activity).await?;
+        let actor = Actor { controller, registrar, lease };
+        let acting = self.act(client, actor, leads, until_dropped(&stopping));
         let ended = tokio::select! {
             result = acting => result,
             Some(ended) = servers.join_next() => ended.context("a server failed")?.context("a server failed"),
@@ -257,33 +277,20 @@ impl Kueue {
 
     async fn act(
         &self,
-        connection: kube::Config,
         client: Client,
-        Actor { controller, shared, registrar }: Actor,
-        election: Option<LeaderElectionConfig>,
-        [ready, leads]: [Readiness; 2],
+        Actor { controller, registrar, lease }: Actor,
+        leads: Readiness,
         stopped: Shutdown,
     ) -> Result<()> {
         if !self.acts_alone() {
             let _keeping = keep(registrar, client);
-            let _reading = if let Some(shared) = shared.filter(|shared| !shared.elects) {
-                set_when_read(ready, shared.synced)
-            } else {
-                // A candidate serves webhooks, so it is ready.
-                ready.set();
-                JoinSet::new()
-            };
             stopped.await;
             return Ok(());
         }
-        let Some(election) = election else {
+        let Some(lease) = lease else {
             let _keeping = keep(registrar, client);
-            return control(controller, ready, stopped).await;
+            return Ok(controller.publish_config_and_run(stopped).await?);
         };
-        eprintln!("muster: this process acts while it holds {election}, which Kueue holds, too");
-        // A candidate serves webhooks, so it is ready.
-        ready.set();
-        let lease = LeaseThread::start(connection, election)?;
         let act = |client: Client, shutdown| async move {
             leads.set();
             let _keeping = keep(registrar, client.clone());
@@ -367,7 +374,8 @@ impl Kueue {
                 service: management.webhook_service_name.unwrap_or_default(),
                 secret: management.webhook_secret_name.unwrap_or_default(),
             };
-            let managed = Managed { life: CERTIFICATE_LIFE, installs: true, jobs: self.registered_jobs() };
+            let managed =
+                Managed { life: CERTIFICATE_LIFE, installs: self.installs, jobs: self.registered_jobs() };
             let (server, registrar) = WebhookServer::managed(listener, client, names, managed, options)
                 .context("tls: the webhooks cannot be served")?;
             return Ok((server, Some(registrar)));
@@ -414,10 +422,22 @@ pub(crate) struct Cluster {
 /// What acts while this process leads.
 struct Actor {
     controller: Controller,
-    /// Acts in its place, if there is one.
-    shared: Option<SharedController>,
     /// Keeps the certificate of the webhooks, and registers them.
     registrar: Option<Registrar>,
+    lease: Option<LeaseThread>,
+}
+
+/// That a controller has read the state of the cluster.
+pub(crate) fn is_read(controller: &Controller) -> Condition {
+    let synced = controller.synced();
+    Condition::new("the state of the cluster is not read yet", move || *synced.borrow())
+}
+
+/// That this process leads, or can as soon as the lease is free. A standby is ready: it serves webhooks.
+pub(crate) fn takes_part(election: &str, lease: &LeaseThread) -> Condition {
+    let leadership = lease.leadership().clone();
+    let otherwise = format!("the API server has not answered about {election} yet, see the log");
+    Condition::new(otherwise, move || leadership.takes_part())
 }
 
 /// Runs a registrar until the value is dropped.
@@ -427,23 +447,6 @@ fn keep(registrar: Option<Registrar>, client: Client) -> JoinSet<()> {
         keeping.spawn(registrar.run(client));
     }
     keeping
-}
-
-/// Acts until `stopped` completes. The process is ready when the state of the cluster is read.
-async fn control(controller: Controller, ready: Readiness, stopped: Shutdown) -> Result<()> {
-    let _reading = set_when_read(ready, controller.synced());
-    Ok(controller.publish_config_and_run(stopped).await?)
-}
-
-/// Sets the readiness when a controller has read the state of the cluster, until the value is dropped.
-pub(crate) fn set_when_read(ready: Readiness, mut synced: watch::Receiver<bool>) -> JoinSet<()> {
-    let mut reading = JoinSet::new();
-    reading.spawn(async move {
-        if synced.wait_for(|is_synced| *is_synced).await.is_ok() {
-            ready.set();
-        }
-    });
-    reading
 }
 
 /// A negative duration is zero, which leader election refuses.

@@ -7,6 +7,7 @@ mod election;
 mod embedded_kueue;
 mod endpoint;
 mod groups;
+mod install;
 mod kubeconfig;
 mod kueue;
 mod lease_thread;
@@ -17,6 +18,7 @@ mod replay;
 mod report;
 mod signal;
 mod telemetry;
+mod uninstall;
 mod up;
 mod visibility;
 mod why;
@@ -54,6 +56,10 @@ enum Command {
     Plan(plan::Args),
     /// Remove Muster's scheduling gates from pods and pod templates, when Muster is given up.
     Release(release::Args),
+    /// Print the objects that install Muster in a cluster: those of the Helm chart.
+    Install(Box<install::Args>),
+    /// Stop Muster in a cluster and remove its webhooks, gates and finalizers. Deletes no workload.
+    Uninstall(uninstall::Args),
     /// Replay a job trace in virtual time, without a cluster.
     Replay(replay::Args),
 }
@@ -63,9 +69,13 @@ impl Command {
     fn logged(&self) -> &'static str {
         match self {
             Self::Controller(_) => "warn,decision=info,kube_runtime::watcher=error,kube_client::client=error",
-            Self::Up(_) | Self::Why(_) | Self::Plan(_) | Self::Release(_) | Self::Replay(_) => {
-                "warn,kube_runtime::watcher=error,kube_client::client=error"
-            }
+            Self::Up(_)
+            | Self::Why(_)
+            | Self::Plan(_)
+            | Self::Release(_)
+            | Self::Install(_)
+            | Self::Uninstall(_)
+            | Self::Replay(_) => "warn,kube_runtime::watcher=error,kube_client::client=error",
         }
     }
 }
@@ -91,6 +101,8 @@ async fn main() -> ExitCode {
         Command::Why(args) => why::run(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Release(args) => release::run(args).await,
+        Command::Install(args) => install::run(*args),
+        Command::Uninstall(args) => uninstall::run(args).await,
         Command::Replay(args) => replay::run(&args),
     };
     match result {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use controllers::{Metrics, Role};
 use kube::Client;
-use server::{MetricsServer, Readiness, TlsOptions};
+use server::{Condition, MetricsServer, Readiness, TlsOptions};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -51,8 +51,8 @@ pub(crate) struct Activity {
     pub(crate) elects: bool,
     /// It acts.
     pub(crate) leads: Readiness,
-    /// It is ready.
-    pub(crate) ready: Readiness,
+    /// What must hold before it is ready.
+    pub(crate) conditions: Vec<Condition>,
 }
 
 impl Activity {
@@ -103,7 +103,7 @@ impl Telemetry {
     ) -> Result<JoinSet<io::Result<()>>> {
         let mut servers = JoinSet::new();
         if let Some(listener) = bind(&self.probes.text, self.probes.named_by).await? {
-            let router = server::probes(&self.alive, &self.ready, activity.ready.clone());
+            let router = server::probes(&self.alive, &self.ready, activity.conditions.clone());
             servers.spawn(async move { axum::serve(listener, router).await });
         }
         let Some(listener) = bind(&self.metrics.text, self.metrics.named_by).await? else {

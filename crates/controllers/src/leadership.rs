@@ -26,6 +26,8 @@ pub struct Leadership {
     term: Arc<watch::Sender<Term>>,
     /// Each write in flight holds it for reading.
     in_flight: Arc<RwLock<()>>,
+    /// The API server has answered about the lease.
+    has_answer: Arc<watch::Sender<bool>>,
     renew_deadline: Duration,
     /// The cause if the leadership ends for lack of a renewal.
     not_renewed: Arc<str>,
@@ -54,6 +56,7 @@ impl Leadership {
         Self {
             term: Arc::new(watch::Sender::new(Term::Candidate)),
             in_flight: Arc::default(),
+            has_answer: Arc::default(),
             renew_deadline: config.renew_deadline,
             not_renewed: not_renewed.into(),
         }
@@ -155,6 +158,16 @@ impl Leadership {
             _ = self.lost() => false,
             _ = self.in_flight.write() => true,
         }
+    }
+
+    /// The API server has answered about the lease: this process leads, or can when the lease is free.
+    pub(crate) fn answered(&self) {
+        self.has_answer.send_if_modified(|known| !std::mem::replace(known, true));
+    }
+
+    /// Whether this process takes part in the election: the API server has answered about the lease.
+    pub fn takes_part(&self) -> bool {
+        *self.has_answer.borrow()
     }
 
     /// Ends the leadership or the candidacy.

@@ -170,6 +170,9 @@ impl Elector {
                 _ = leadership.lost() => return,
                 attempt = self.attempt_in_time() => attempt,
             };
+            if attempt.is_ok() {
+                leadership.answered();
+            }
             match attempt {
                 Ok(Attempt::Held(sent)) => leadership.renewed(sent),
                 Ok(Attempt::HeldBy(leader)) if leadership.has_begun() => {

@@ -1,6 +1,8 @@
 //! Removes the scheduling gates from all pods and pod templates, for `muster release`: when Muster is given up, nothing
 //! else ungates the pods that a gated template creates.
 
+mod kueue;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::scheduling_gate;
@@ -13,6 +15,8 @@ use serde_json::Value;
 use crate::api_calls::{self, ResourcePath};
 use crate::discovery::Resources;
 use crate::error::Error;
+
+pub use kueue::release_kueue;
 
 /// Maximum number of attempts to change one object that other clients change at the same time.
 const CONFLICTS_MAX: u32 = 10;

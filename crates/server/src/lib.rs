@@ -22,6 +22,7 @@
 //!
 //! - [`kueue`]: Kueue's webhooks: conversion, defaults and validation
 //! - `webhook_server`, `certificate_files`: their HTTPS server, with a certificate from a folder or a Secret
+//! - `uninstall`: removes what is registered
 //! - `probes`, `metrics`: probes of Kubernetes; metrics for Prometheus
 //! - `connections`: TLS connections
 
@@ -39,14 +40,16 @@ mod registrar;
 mod registration;
 mod report;
 mod serving;
+mod uninstall;
 pub mod visibility;
 mod webhook_server;
 
 pub use certificate_files::{CertificateFilesError, TlsOptions};
 pub use listener::{BoundEndpoint, Endpoint, EndpointError, Server, Webhook};
 pub use metrics::{MetricsServer, MetricsServerError, metrics};
-pub use probes::{Readiness, probes};
+pub use probes::{Condition, Readiness, probes};
 pub use registrar::Registrar;
 pub use registration::remove_webhook;
 pub use report::{Mode, Report};
+pub use uninstall::unregister;
 pub use webhook_server::{Managed, WebhookNames, WebhookServer};

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::admission;
 use crate::certificates::{Purpose, Secret};
 use crate::connections::{self, Stopping};
+use crate::probes::Condition;
 use crate::registrar::{Registered, Registrar};
 use crate::registration::{Registration, WebhookService};
 use crate::serving::{Clients, Handshake, Refresh, Served};
@@ -129,6 +130,12 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
+    /// That it can answer: it has the certificate.
+    pub fn serves(&self) -> Condition {
+        let served = self.refresh.served.clone();
+        Condition::new("the endpoint has no certificate yet", move || served.current().is_some())
+    }
+
     /// Serves until `shutdown` completes; then answers the requests that have arrived.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, refresh, routers } = self;

@@ -17,7 +17,9 @@ use crate::visibility::{GROUP, VERSION};
 /// The field manager of the objects.
 const FIELD_MANAGER: &str = "muster";
 /// Name of the `ValidatingWebhookConfiguration`.
-const WEBHOOKS: &str = "muster";
+pub(crate) const WEBHOOKS: &str = "muster";
+/// Name of the `APIService`: version and group.
+pub(crate) const API_SERVICE: &str = "v1beta1.visibility.muster.dev";
 /// So long the API server waits for a review before it refuses the AppWrapper.
 const TIMEOUT_S: u32 = 10;
 /// Whether a request has something to review, in CEL.

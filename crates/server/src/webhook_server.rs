@@ -15,6 +15,7 @@ use crate::connections;
 use crate::kueue::RegisteredJobs;
 use crate::kueue::registration::KueueRegistration;
 use crate::listener::refresh_interval;
+use crate::probes::Condition;
 use crate::registrar::{Registered, Registrar};
 use crate::serving::{Clients, Refresh, Served};
 
@@ -92,13 +93,22 @@ impl WebhookServer {
         let WebhookNames { namespace, service, secret } = names;
         let secret =
             Secret { namespace: namespace.clone(), name: secret, manifest: "deploy/kueue-rbac.yaml" };
-        let registration = KueueRegistration { namespace, service, installs, jobs };
+        let registration = KueueRegistration { namespace, service, installs, jobs, defined: Arc::default() };
         let purpose = Purpose { names: registration.server_names(), life };
         let (served, interval, clients) =
             (Served::default(), refresh_interval(life), Clients::Webhooks(options));
         let refresh = Refresh { client, secret: secret.clone(), clients, interval, served: served.clone() };
         let registrar = Registrar::new(Registered::Kueue(registration), secret, purpose, served, interval);
         Ok((Self { listener, certificate: Certificate::Shared(Arc::new(refresh)) }, registrar))
+    }
+
+    /// That it can answer: it has the certificate.
+    pub fn serves(&self) -> Condition {
+        let certificate = self.certificate.clone();
+        Condition::new("the webhooks have no certificate yet", move || match &certificate {
+            Certificate::Files(_) => true,
+            Certificate::Shared(refresh) => refresh.served.current().is_some(),
+        })
     }
 
     /// Serves until `shutdown` completes; then answers the requests that have arrived.

@@ -8,6 +8,7 @@
 //! environment.
 //!
 //! Further commands, which no test runs:
+//! - [`installation`] installs the Helm chart, uses it, upgrades it and uninstalls it.
 //! - [`scale`] measures the controller with thousands of AppWrappers.
 //! - [`pod_rules_oracle`] plays random gangs with rules between pods, and judges what starts and what waits.
 //! - [`samples`] compares the real KubeRay operator with the simulated one on the samples of KubeRay.
@@ -19,6 +20,7 @@ pub mod cases;
 pub mod environment;
 pub mod faults;
 pub mod fixture;
+pub mod installation;
 pub mod objects;
 pub mod oracle;
 pub mod pod_rules_oracle;

@@ -5,6 +5,8 @@
 //! rotation gives it. Without one, Muster's own are created, for Kueue's kinds and for managed jobs alone, so that nothing
 //! else waits for a webhook.
 
+use std::sync::{Arc, Mutex, MutexGuard};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Client;
@@ -18,6 +20,9 @@ use crate::registration::{put, resource};
 const NAME: &str = "muster-kueue";
 /// The end of the name of Kueue's Service, in the place of which its configurations have their own.
 const SERVICE_SUFFIX: &str = "-webhook-service";
+/// The label of a definition that names who has created it, and its value if that is Muster.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const MANAGER: &str = "muster";
 /// The port of the Service.
 const PORT: u16 = 443;
 
@@ -32,6 +37,8 @@ pub(crate) struct KueueRegistration {
     pub(crate) installs: bool,
     /// Jobs.
     pub(crate) jobs: RegisteredJobs,
+    /// The authorities with which this leader has brought Muster's own definitions up to date.
+    pub(crate) defined: Arc<Mutex<String>>,
 }
 
 /// Why the webhooks are not registered.
@@ -95,24 +102,32 @@ impl KueueRegistration {
         api.get_opt(&self.service).await?.map(drop).ok_or_else(|| KueueRegistrationError::NoService(name()))
     }
 
-    /// The definitions: those of an installation get the authority; missing ones are created.
+    /// The definitions: missing ones are created, and those that Muster has created are those of this version. Those of an
+    /// installation get the authority.
     async fn define(&self, client: &Client, bundle: &str) -> Result<(), kube::Error> {
         let group = "apiextensions.k8s.io";
         let definitions = resource(group, "v1", "CustomResourceDefinition", "customresourcedefinitions");
         for definition in api::kueue::crds(&self.client_config("/convert", bundle)) {
             let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let Some(mut found) = find(client, &definitions, &name).await? else {
-                if self.installs {
-                    put(client, &definitions, None, &name, definition).await?;
-                }
+            let found = find(client, &definitions, &name).await?;
+            let is_current = *self.defined() == bundle;
+            let is_wanted = found.as_ref().is_none_or(|found| is_own(found) && !is_current);
+            if is_wanted && self.installs {
+                put(client, &definitions, None, &name, definition).await?;
                 continue;
-            };
+            }
+            let Some(mut found) = found else { continue };
             let conversion = &mut found.data["spec"]["conversion"];
             if conversion["strategy"] == "Webhook" && trust([&mut conversion["webhook"]], bundle) {
                 replace(client, &definitions, &found).await?;
             }
         }
+        bundle.clone_into(&mut self.defined());
         Ok(())
+    }
+
+    fn defined(&self) -> MutexGuard<'_, String> {
+        self.defined.lock().expect("nothing panics while it holds the lock")
     }
 
     fn client_config(&self, path: &str, bundle: &str) -> Value {
@@ -143,6 +158,12 @@ async fn remove(client: &Client, verb: Verb) -> Result<bool, kube::Error> {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether Muster has created a definition.
+fn is_own(definition: &DynamicObject) -> bool {
+    let labels = definition.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == MANAGER)
 }
 
 /// Sets the authority of webhooks. Returns whether anything changed.

@@ -232,6 +232,37 @@ async fn an_installation_of_kueue_keeps_its_rules_and_gets_the_authority() {
     assert_eq!(queue["metadata"]["finalizers"][0], "kueue.x-k8s.io/resource-in-use");
 }
 
+#[tokio::test]
+async fn a_definition_of_an_earlier_version_of_muster_is_updated_and_one_of_others_is_not() {
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let own = format!("{definitions}/localqueues.kueue.x-k8s.io");
+    let foreign = format!("{definitions}/cohorts.kueue.x-k8s.io");
+    let mut cluster = Cluster::new().await;
+    // What an earlier version and another installer have created: the column of a later version is missing.
+    for definition in api::kueue::crds(&json!({"service": {"namespace": "n", "name": "s"}})) {
+        let (mut definition, name) = (definition.clone(), definition["metadata"]["name"].clone());
+        if name == "cohorts.kueue.x-k8s.io" {
+            definition["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        } else if name != "localqueues.kueue.x-k8s.io" {
+            continue;
+        }
+        for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+            version["additionalPrinterColumns"] = json!([]);
+        }
+        let resource =
+            resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+        put(&cluster.client, &resource, None, name.as_str().unwrap(), definition).await.unwrap();
+    }
+    let columns = async |path: &str| {
+        let found = get(&cluster.client, path).await.unwrap();
+        found["spec"]["versions"][0]["additionalPrinterColumns"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!((columns(&own).await, columns(&foreign).await), (0, 0));
+    cluster.registrar.register(&cluster.client, Timestamp::now()).await.unwrap();
+    assert!(columns(&own).await > 0, "the own definition is that of this version");
+    assert_eq!(columns(&foreign).await, 0, "the other one is not touched");
+}
+
 fn job(name: &str, labels: &Value) -> Value {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     json!({"apiVersion": "batch/v1", "kind": "Job",

@@ -1,0 +1,97 @@
+//! `muster uninstall`: stops Muster and removes what would hold up the cluster without it. The hook of the Helm chart runs it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use controllers::Released;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::connection::Connection;
+use crate::election::duration;
+
+/// Flags of `muster uninstall`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Namespace of Muster.
+    #[arg(short, long, value_name = "NAME", default_value = "muster")]
+    namespace: String,
+    /// Remove the gates and finalizers of Kueue's API, too: no Kueue takes over.
+    #[arg(long)]
+    kueue: bool,
+    /// How long the controllers may take to stop.
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// The label of the controllers' pods, as in the chart.
+const CONTROLLERS: &str = "muster.dev/controller=muster";
+/// The name of the Deployment.
+const DEPLOYMENT: &str = "muster";
+
+/// Stops the controllers, then removes registrations, gates and finalizers. Deletes no workload and no definition; may be
+/// repeated.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let (client, _) = args.connection.open().await?;
+    stop(&client, &args.namespace, args.timeout).await?;
+    let removed = server::unregister(&client, &args.namespace).await;
+    for name in removed.context("cannot remove what Muster has registered")? {
+        println!("removed {name}");
+    }
+    let mut failed = 0;
+    let mut report = |Released { kind, name, result }: Released| match result {
+        Ok(_) => println!("released {kind} {name}"),
+        // A running Job cannot be changed, and is not to be stopped.
+        Err(controllers::Error::Refused(_)) if kind != "Pod" => println!(
+            "{kind} {name} cannot be changed: a pod that it creates from now on waits until `muster release` removes its gate"
+        ),
+        Err(error) => {
+            failed += 1;
+            eprintln!("muster: {kind} {name} keeps its gate or finalizer: {error}");
+        }
+    };
+    let released = controllers::release(&client, "", false, &mut report).await;
+    released.context("not all gates could be removed; run this command again")?;
+    if args.kueue {
+        let released = controllers::release_kueue(&client, &mut report).await;
+        released.context("not all gates and finalizers could be removed; run this command again")?;
+    }
+    if failed > 0 {
+        bail!("{failed} objects keep their gate or finalizer; run this command again for them");
+    }
+    println!("muster is stopped; workloads and definitions stay as they are");
+    Ok(())
+}
+
+/// Stops the replicas of the Deployment, if it exists. A controller that runs would gate new objects.
+async fn stop(client: &Client, namespace: &str, timeout: Duration) -> Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    match deployments.patch_scale(DEPLOYMENT, &PatchParams::default(), &none).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot stop Deployment {namespace}/{DEPLOYMENT}"));
+        }
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let end = Instant::now() + timeout;
+    loop {
+        let running = pods.list(&ListParams::default().labels(CONTROLLERS)).await;
+        let running = running.with_context(|| format!("cannot list the pods of namespace {namespace}"))?;
+        let Some(pod) = running.items.first() else { return Ok(()) };
+        if Instant::now() > end {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            bail!(
+                "pod {namespace}/{name} has not stopped within {timeout:?}; delete it and run this command again"
+            );
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}
