@@ -115,12 +115,17 @@ impl World {
         self.positions([uid], now).remove(uid)
     }
 
-    /// The positions of many gangs, in one scan. Gangs that are not pending are left out.
+    /// The positions of many gangs, in one scan of all pending ones. Gangs that are not pending are left out.
     pub fn positions<'u>(
         &self,
         uids: impl IntoIterator<Item = &'u str>,
         now: Time,
     ) -> BTreeMap<&'u str, Position> {
+        let is_pending = |uid: &&'u str| self.shape_of(uid).is_some();
+        let pending: Vec<&'u str> = uids.into_iter().filter(is_pending).collect();
+        if pending.is_empty() {
+            return BTreeMap::new();
+        }
         let mut usage_order: BTreeMap<(QueueIx, LocalQueueIx), u128> = BTreeMap::new();
         for gang in self.shapes.waiting().map(|order_key| &self.shapes.row(order_key.gang).gang) {
             let weighted_usage = || self.weighted_usage(gang.queue, gang.local_queue, now);
@@ -128,10 +133,10 @@ impl World {
         }
         let queue_order = |gang| order_in_queue(gang, &usage_order, now);
         let requested = |uid: &'u str| {
-            let gang = self.gang(uid).filter(|_| self.shape_of(uid).is_some())?;
+            let gang = self.gang(uid)?;
             Some(((gang.queue, queue_order(gang)), uid))
         };
-        let mut requested: Vec<_> = uids.into_iter().filter_map(requested).collect();
+        let mut requested: Vec<_> = pending.into_iter().filter_map(requested).collect();
         requested.sort_unstable();
         requested.dedup();
         // For each: the number of gangs after the previous one in its queue, up to itself, and the last gang before it.
