@@ -18,6 +18,7 @@ use crate::lease_thread::LeaseThread;
 use crate::packing;
 use crate::signal::Termination;
 use crate::telemetry::{Activity, Telemetry, TelemetryArgs};
+use crate::trace_export::TraceArgs;
 
 /// Flags of `muster controller`.
 #[derive(clap::Args)]
@@ -30,6 +31,8 @@ pub(crate) struct Args {
     kueue: KueueArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 /// Flags of the part `appwrappers`.
@@ -76,11 +79,12 @@ struct DispatchArgs {
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
-    let Args { connection, dispatch, kueue, telemetry } = args;
+    let Args { connection, dispatch, kueue, telemetry, traces } = args;
     let dispatches = kueue.dispatches();
     let kueue = kueue.load(!dispatch.no_install)?;
     let connection = connection.config().await?;
-    let meter = Meter::default();
+    let traces = traces.start()?;
+    let meter = traces.meter();
     let (client, version) = Connection::open_with(connection.clone(), &meter).await?;
     let (stop, stopping) = watch::channel(());
     let mut running = JoinSet::new();
@@ -101,7 +105,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         running.spawn(serve(telemetry, client, shared, until_dropped(&stopping)));
     }
     drop(stopping);
-    tokio::select! {
+    let ended = tokio::select! {
         () = termination.received() => {
             drop(stop);
             let mut result = Ok(());
@@ -113,7 +117,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Some(ended) = running.join_next() => {
             ended.context("the controller ended")?.context("the controller ended")
         }
-    }
+    };
+    traces.end().await;
+    ended
 }
 
 /// Serves metrics and probes of the controller of AppWrappers until `stopped` completes.

@@ -18,6 +18,7 @@ mod replay;
 mod report;
 mod signal;
 mod telemetry;
+mod trace_export;
 mod uninstall;
 mod up;
 mod visibility;

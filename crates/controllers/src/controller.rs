@@ -478,6 +478,7 @@ impl State {
             step.task.abort();
         }
         self.failures.remove(uid);
+        self.config.meter.traces.forget(uid);
         self.decode_errors.forget(uid);
         self.permissions.forget(uid);
         self.patience.forget(uid);
@@ -542,8 +543,9 @@ fn plan_until_settled(
         let begun = Instant::now();
         let plan: Plan = planner::plan(&snapshot);
         if let Some(meter) = meter {
-            meter.took("plan_duration_seconds", &[], begun.elapsed());
-            decisions::planned(meter, index, &plan);
+            let took = begun.elapsed();
+            meter.took("plan_duration_seconds", &[], took);
+            decisions::planned(meter, index, &plan, took);
         }
         if let Some(inspect) = inspect {
             inspect(&snapshot, &plan);

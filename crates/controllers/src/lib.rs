@@ -17,7 +17,7 @@
 //! - `step`, `execute`: decides the next step of an AppWrapper; performs it
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
 //! - `events`: Kubernetes Events
-//! - `meter`: Muster's metrics
+//! - `meter`, `traces`: Muster's metrics; traces for OpenTelemetry
 //! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
 //! - `dry_run`: the objects of an AppWrapper in a dry run, for `muster plan`
 //! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
@@ -47,6 +47,7 @@ mod provisioning;
 mod published_config;
 mod release;
 mod step;
+mod traces;
 mod watch_failures;
 mod watched;
 mod watches;

@@ -20,12 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use index::Index;
+use opentelemetry::global::BoxedTracer;
 use tokio::time::Instant;
 
 pub use catalogue::{METRICS, Metric, MetricType};
 
 use crate::config::Clock;
 use crate::kueue::metrics::KueueMetrics;
+use crate::traces::Traces;
 use series::{CALLS_US, Families, Labels, WAITS_US};
 use store::Store;
 
@@ -34,7 +36,10 @@ const AWAITED_MAX: usize = 256;
 
 /// Counters, histograms and figures of one process. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Meter(Arc<Mutex<Figures>>);
+pub struct Meter {
+    figures: Arc<Mutex<Figures>>,
+    pub(crate) traces: Traces,
+}
 
 #[derive(Debug, Default)]
 struct Figures {
@@ -47,7 +52,12 @@ struct Figures {
 
 impl Meter {
     fn figures(&self) -> MutexGuard<'_, Figures> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that also makes traces with this tracer.
+    pub fn tracing(tracer: BoxedTracer) -> Self {
+        Self { traces: Traces::of(tracer), ..Self::default() }
     }
 
     /// Increases a counter of the catalogue.

@@ -1,5 +1,7 @@
 //! Counts the decisions about gangs, and logs each with one line: the target is `decision`.
 
+use std::time::Duration;
+
 use api::MicroTime;
 use api::appwrapper::transition::{PREEMPT_CANDIDATE, PREEMPTED};
 use api::kueue::status::{self, Condition, Status};
@@ -33,7 +35,7 @@ fn of_gang(key: &GangKey) -> (&'static str, &str, &str) {
 }
 
 /// What a plan decides, before it is applied.
-pub(super) fn planned(meter: &Meter, index: &Index, plan: &Plan) {
+pub(super) fn planned(meter: &Meter, index: &Index, plan: &Plan, took: Duration) {
     if !plan.slips.is_empty() {
         meter.add("slips_total", &[], plan.slips.len().try_into().unwrap_or(u64::MAX));
     }
@@ -45,6 +47,9 @@ pub(super) fn planned(meter: &Meter, index: &Index, plan: &Plan) {
             Verdict::Never(_) => "never",
         };
         meter.count("verdicts_total", &[("verdict", name)]);
+        if matches!(verdict, Verdict::Admit(_)) {
+            meter.traces.planned(uid, took);
+        }
         if let Verdict::Preempt(preemption) = verdict {
             for victim in &preemption.victims {
                 meter.count("preemptions_total", &[("reason", rule(victim.reason))]);
@@ -96,13 +101,14 @@ pub(super) fn dispatched(meter: &Meter, wrapper: &Wrapper, now: MicroTime) {
     let requeued = requeued.filter(|condition| [PREEMPTED, PREEMPT_CANDIDATE].contains(&&*condition.kind));
     let since = requeued.map(|condition| condition.last_transition_micro_time).max();
     let since = since.map_or(wrapper.first_seen, |since| since.max(wrapper.first_seen));
-    admitted(meter, of_wrapper(&wrapper.key), now.0.saturating_sub(since.0));
+    admitted(meter, &wrapper.uid, of_wrapper(&wrapper.key), now.0.saturating_sub(since.0));
 }
 
-fn admitted(meter: &Meter, of: (&str, &str, &str), waited_us: i64) {
+fn admitted(meter: &Meter, uid: &str, of: (&str, &str, &str), waited_us: i64) {
     let kind = [("kind", of.0)];
     meter.count("started_gangs_total", &kind);
     meter.waited("gang_wait_seconds", &kind, waited_us);
+    meter.traces.admitted(uid, of, waited_us);
     log("admitted", of, "Admitted", &format!("after {} s", waited_us.max(0) / 1_000_000));
 }
 
@@ -118,7 +124,7 @@ pub(super) fn workload(meter: &Meter, workload: &Workload, before: &Status, now:
     let (of, after) = (of_workload(workload), &workload.status);
     let becomes = |kind| after.is(kind) && !before.is(kind);
     if becomes(status::ADMITTED) {
-        admitted(meter, of, now.0.saturating_sub(queued_at(workload, now).0));
+        admitted(meter, &workload.metadata.uid, of, now.0.saturating_sub(queued_at(workload, now).0));
     }
     if becomes(status::EVICTED)
         && let Some(Condition { reason, message, .. }) = after.condition(status::EVICTED)

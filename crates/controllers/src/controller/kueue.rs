@@ -272,6 +272,7 @@ impl State {
             let queue = index.world().queue_name(queue.filter(|_| is_new)?).to_owned();
             Some((queue, texts::preemption_reason(eviction.reason).0))
         });
+        self.config.meter.traces.writes(uid);
         let (before, version) = (object.status.clone(), object.metadata.resource_version.clone());
         let (permits, observations) = (self.permits.clone(), self.observations.clone());
         let task = self.tasks.spawn(async move {

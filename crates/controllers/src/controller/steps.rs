@@ -206,6 +206,7 @@ impl State {
             | Step::ConfirmDeletions(_)
             | Step::Remove => Vec::new(),
         };
+        self.config.meter.traces.writes(uid);
         let cancelled = Arc::new(Notify::new());
         let task = self.task(index, wrapper, step, cancelled.clone());
         let (observations, uid) = (self.observations.clone(), uid.to_owned());
