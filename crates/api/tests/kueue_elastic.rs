@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use api::kueue::feature_gates::FeatureGates;
-use api::kueue::jobs::{JOB_KINDS, JobKind, Priority};
+use api::kueue::jobs::{CopiedKeys, JOB_KINDS, JobKind, Priority};
 use api::kueue::webhooks::{Context, Gates, JobDefaults, JobRules, Operation, default, review};
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn every_generation_of_a_job_has_a_workload_with_a_name_of_its_own() {
 fn a_workload_that_continues_another_one_has_the_templates_of_the_author() {
     let kind = JobKind::of_framework("batch/job").unwrap();
     let sizes = |size: u32| vec![("main".to_owned(), size)];
-    let first = kind.slice((&job(), None), &sizes(2), &Priority::default(), &[], None);
+    let first = kind.slice((&job(), None), &sizes(2), &Priority::default(), &CopiedKeys::default(), None);
     let annotations = |workload: &Value| workload["metadata"]["annotations"].clone();
     let expected = json!({"kueue.x-k8s.io/elastic-job": "true", "kueue.x-k8s.io/workload-slice-name": "job-train-1fbd1"});
     assert_eq!(annotations(&first), expected);
@@ -65,7 +65,8 @@ fn a_workload_that_continues_another_one_has_the_templates_of_the_author() {
     running["spec"]["template"]["spec"]["nodeSelector"]["pool"] = json!("spot");
     running["spec"]["template"]["metadata"]["annotations"] =
         json!({"kueue.x-k8s.io/workload": "job-train-1fbd1"});
-    let second = kind.slice((&running, None), &sizes(4), &Priority::default(), &[], Some(&first));
+    let second =
+        kind.slice((&running, None), &sizes(4), &Priority::default(), &CopiedKeys::default(), Some(&first));
     let set = &second["spec"]["podSets"][0];
     assert_eq!((&set["count"], &set["template"]["spec"]["nodeSelector"]), (&json!(4), &json!({"zone": "a"})));
     assert_eq!(set["template"]["metadata"]["annotations"], Value::Null);

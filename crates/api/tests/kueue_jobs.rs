@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use api::kueue::jobs::{Flavor, Injection, InjectionError, JobKind, Priority};
+use api::kueue::jobs::{CopiedKeys, Flavor, Injection, InjectionError, JobKind, Priority};
 use api::kueue::status::{ReclaimablePods, Status};
 use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, default, review};
 use api::selector::LabelSelector;
@@ -39,7 +39,7 @@ fn flavor(name: &str) -> Option<Flavor> {
 #[test]
 fn the_workload_of_a_job_has_the_name_that_kueue_gives_it() {
     let job = job(&json!({"parallelism": 4, "completions": 2}), &json!({}));
-    let workload = kind().workload(&job, &Priority::of_pod_class("high", 5), &[]);
+    let workload = kind().workload(&job, &Priority::of_pod_class("high", 5), &CopiedKeys::default());
     assert_eq!(workload["metadata"]["name"], "job-train-a24cf");
     assert_eq!(workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"], job["metadata"]["uid"]);
     assert_eq!(workload["spec"]["podSets"][0]["count"], 2);
@@ -51,7 +51,7 @@ fn the_workload_of_a_job_has_the_name_that_kueue_gives_it() {
 #[test]
 fn a_started_job_is_restored_to_what_it_was() {
     let before = job(&json!({"suspend": true}), &json!({}));
-    let workload = kind().workload(&before, &Priority::default(), &[]);
+    let workload = kind().workload(&before, &Priority::default(), &CopiedKeys::default());
     let injections =
         Injection::of_admission("w", "gpu", &admission(&json!({"cpu": "a", "memory": "a"})), &[2], flavor)
             .unwrap();
@@ -273,7 +273,7 @@ fn slices_of_slices_are_read_from_their_annotation() {
             "kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2"});
         let template = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});
         let job = job(&json!({"suspend": true, "template": template}), &json!({}));
-        let workload = kind().workload(&job, &Priority::default(), &[]);
+        let workload = kind().workload(&job, &Priority::default(), &CopiedKeys::default());
         let mut request = workload["spec"]["podSets"][0]["topologyRequest"].clone();
         request.as_object_mut().unwrap().remove("podIndexLabel");
         request
@@ -329,7 +329,7 @@ fn of_variables_with_the_same_name_the_workload_keeps_the_last() {
     let spec = json!({"suspend": true, "template": {"spec":
         {"containers": containers, "initContainers": [{"name": "i", "env": env}]}}});
     let job = job(&spec, &json!({}));
-    let workload = kind().workload(&job, &Priority::default(), &[]);
+    let workload = kind().workload(&job, &Priority::default(), &CopiedKeys::default());
     let kept = json!([variable("A", "3"), variable("B", "2")]);
     for list in ["containers", "initContainers"] {
         assert_eq!(workload["spec"]["podSets"][0]["template"]["spec"][list][0]["env"], kept);

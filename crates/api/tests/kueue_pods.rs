@@ -4,7 +4,7 @@
 
 use api::MicroTime;
 use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, ROLE_HASH, SERVING, role};
-use api::kueue::jobs::{JobKind, PodGroup, Priority};
+use api::kueue::jobs::{CopiedKeys, JobKind, PodGroup, Priority};
 use serde_json::{Value, json};
 
 /// Specs whose fields are not in the order of Go, with all the types that count.
@@ -50,7 +50,7 @@ fn a_group_has_a_pod_set_for_each_role() {
     let found: Vec<_> = sets.iter().map(|set| (&set["name"], &set["count"])).collect();
     assert_eq!(found, [(&json!("leader"), &json!(1)), (&json!("worker"), &json!(2))]);
     assert!(excess.is_empty());
-    let workload = group(&pods).workload(sets, &Priority::default(), &[]).unwrap();
+    let workload = group(&pods).workload(sets, &Priority::default(), &CopiedKeys::default()).unwrap();
     assert_eq!(workload["metadata"]["name"], "group");
     assert_eq!(workload["metadata"]["ownerReferences"].as_array().unwrap().len(), 3);
     assert_eq!(workload["spec"]["queueName"], "queue");
@@ -119,8 +119,40 @@ fn a_deleted_pod_counts_as_running_until_its_grace_period_is_over() {
 fn a_pod_alone_has_a_workload_of_its_own() {
     let kind = JobKind::of_framework("pod").unwrap();
     let pod = pod("a", "worker");
-    let workload = kind.workload(&pod, &Priority::default(), &[]);
+    let workload = kind.workload(&pod, &Priority::default(), &CopiedKeys::default());
     assert!(workload["metadata"]["name"].as_str().unwrap().starts_with("pod-a-"));
     assert_eq!(workload["spec"]["podSets"][0]["name"], "main");
     assert!(kind.is_suspended(&pod));
+}
+
+#[test]
+fn a_workload_gets_the_labels_and_annotations_of_these_keys_if_no_two_pods_differ() {
+    let with_team = |name: &str, team: &str| {
+        let mut pod = pod(name, "worker");
+        pod["metadata"]["labels"]["team"] = team.into();
+        pod["metadata"]["annotations"]["cost-center"] = team.into();
+        pod
+    };
+    let keys = |label: &str, annotation: &str| CopiedKeys {
+        labels: [label.to_owned()].into(),
+        annotations: [annotation.to_owned()].into(),
+    };
+    let alone = JobKind::of_framework("pod").unwrap();
+    let workload = alone.workload(&with_team("a", "red"), &Priority::default(), &keys("team", "cost-center"));
+    let meta = &workload["metadata"];
+    assert_eq!(
+        (&meta["labels"]["team"], &meta["annotations"]["cost-center"]),
+        (&json!("red"), &json!("red"))
+    );
+    let pods = [with_team("a", "red"), with_team("b", "red"), with_team("c", "blue")];
+    let workload = |pods: &[Value], keys| group(pods).workload(Vec::new(), &Priority::default(), &keys);
+    let same = workload(&pods[..2], keys("team", "cost-center")).unwrap();
+    let meta = &same["metadata"];
+    assert_eq!(
+        (&meta["labels"]["team"], &meta["annotations"]["cost-center"]),
+        (&json!("red"), &json!("red"))
+    );
+    let error = |keys| workload(&pods, keys).unwrap_err().to_string();
+    assert!(error(keys("team", "")).ends_with("pods have different label values"));
+    assert!(error(keys("", "cost-center")).ends_with("pods have different annotation values"));
 }

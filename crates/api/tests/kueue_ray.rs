@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 #![allow(clippy::needless_pass_by_value, reason = "specs are written in place")]
 
-use api::kueue::jobs::{JobKind, Priority};
+use api::kueue::jobs::{CopiedKeys, JobKind, Priority};
 use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, default, review};
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ fn odd_objects_are_read_without_a_panic() {
         let kind = kind(framework);
         for spec in [json!(null), json!(7), json!({"rayClusterSpec": [], "workerGroupSpecs": {"a": 1}})] {
             let mut job = object(kind, spec);
-            let workload = kind.workload(&job, &Priority::default(), &[]);
+            let workload = kind.workload(&job, &Priority::default(), &CopiedKeys::default());
             let _ = (kind.start(&job, &[]), kind.restore(&job, &workload), kind.integration.finished(&job));
             kind.set_suspended(&mut job, true);
             let _ =

@@ -30,7 +30,7 @@ mod write;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::kueue::jobs::JobKind;
+use api::kueue::jobs::{CopiedKeys, JobKind};
 use api::selector::LabelSelector;
 use kube::Client;
 use tokio::sync::Semaphore;
@@ -66,8 +66,8 @@ pub struct JobsConfig {
     pub gates_admission: bool,
     /// Whether jobs may change their size while they run.
     pub slices: bool,
-    /// The keys of the labels that a Workload gets from its job.
-    pub copied_labels: Vec<String>,
+    /// The labels and annotations that a Workload gets from its job.
+    pub copied: CopiedKeys,
     /// Whether pods are managed only if a set of pods, such as a `StatefulSet`, holds them back.
     pub pods_of_sets_only: bool,
     /// Whether a pod that is preempted, and not in a group, gives up its place in the queue: it is deleted, and cannot run again.
@@ -88,7 +88,7 @@ impl Default for JobsConfig {
             reclaims_pods: true,
             gates_admission: true,
             slices: true,
-            copied_labels: Vec::new(),
+            copied: CopiedKeys::default(),
             pods_of_sets_only: false,
             parks_lone_pods: true,
             frees_deleted_pods: false,

@@ -21,8 +21,8 @@ pub(crate) mod spark;
 pub(crate) mod topology;
 pub(crate) mod train_job;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
@@ -100,6 +100,15 @@ pub const JOB_KINDS: &[JobKind] = &[
     spark::SPARK_APPLICATION,
 ];
 
+/// The keys of what a Workload gets from its job, beside what has a meaning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopiedKeys {
+    /// Those of labels.
+    pub labels: BTreeSet<String>,
+    /// Those of annotations.
+    pub annotations: BTreeSet<String>,
+}
+
 /// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Priority {
@@ -170,16 +179,18 @@ impl JobKind {
         self.integration.set_suspended(job, is_suspended);
     }
 
-    /// The Workload of a job, as it is created. `labels` are the keys of labels to copy.
-    pub fn workload(&self, job: &Value, priority: &Priority, labels: &[String]) -> Value {
+    /// The Workload of a job, as it is created.
+    pub fn workload(&self, job: &Value, priority: &Priority, kept: &CopiedKeys) -> Value {
         let meta = &job["metadata"];
         let [name, uid, namespace] =
             ["name", "uid", "namespace"].map(|field| meta[field].as_str().unwrap_or_default());
-        let copied = entries(&meta["labels"]).filter(|(key, _)| labels.iter().any(|label| label == key));
+        let copied = entries(&meta["labels"]).filter(|(key, _)| kept.labels.contains(key));
         let mut copied: serde_json::Map<String, Value> = copied.collect();
         if uid.len() <= LABEL_VALUE_MAX {
             copied.insert(JOB_UID.into(), uid.into());
         }
+        let mut annotations = copied_annotations(job);
+        annotations.extend(entries(&meta["annotations"]).filter(|(key, _)| kept.annotations.contains(key)));
         let owner = json!({"apiVersion": self.api_version, "kind": self.kind, "name": name, "uid": uid,
             "controller": true, "blockOwnerDeletion": true});
         json!({
@@ -189,7 +200,7 @@ impl JobKind {
                 "name": self.workload_name(name, uid),
                 "namespace": namespace,
                 "labels": copied,
-                "annotations": copied_annotations(job),
+                "annotations": annotations,
                 "finalizers": [FINALIZER],
                 "ownerReferences": [owner],
             },
@@ -361,7 +372,7 @@ fn longest_run(job: &Value) -> Option<i64> {
     job["metadata"]["labels"][LONGEST_RUN].as_str()?.parse().ok()
 }
 
-/// The annotations of a job that its Workload has, too.
+/// The annotations of a job that its Workload has, too, because they have a meaning.
 fn copied_annotations(job: &Value) -> Map<String, Value> {
     entries(&job["metadata"]["annotations"])
         .filter(|(key, value)| key.starts_with(PARAMETER_PREFIX) || (key == GATED_BY && value != ""))

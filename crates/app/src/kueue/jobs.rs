@@ -1,5 +1,7 @@
 //! What the configuration says about jobs.
 
+use api::kueue::config::{LabelSource, SourceKind};
+use api::kueue::jobs::CopiedKeys;
 use api::kueue::webhooks::JobRules;
 use api::selector::LabelSelector;
 use controllers::JobsConfig;
@@ -12,7 +14,6 @@ impl Kueue {
     pub(super) fn jobs_config(&self) -> JobsConfig {
         let gate = |name| self.configuration.gates.enabled(name);
         let fields = &self.configuration.fields;
-        let copied = fields.integrations.as_ref().and_then(|jobs| jobs.label_keys_to_copy.clone());
         JobsConfig {
             kinds: self.jobs.kinds.clone(),
             manages_unnamed: fields.manage_jobs_without_queue_name == Some(true),
@@ -21,7 +22,7 @@ impl Kueue {
             reclaims_pods: gate("ReclaimablePods"),
             gates_admission: gate("AdmissionGatedBy"),
             slices: gate("ElasticJobsViaWorkloadSlices"),
-            copied_labels: copied.unwrap_or_default(),
+            copied: self.copied_keys(),
             pods_of_sets_only: self.jobs.pods_of_sets_only,
             parks_lone_pods: gate("SkipReassignmentForPodOwnedWorkloads"),
             frees_deleted_pods: gate("FastQuotaReleaseInPodIntegration"),
@@ -48,6 +49,22 @@ impl Kueue {
             namespaces: selector.value(),
             pods_of_sets_only: self.reviewed.pods_of_sets_only,
         }
+    }
+
+    /// What Workloads get from their jobs: what the file names, and what metrics are labelled with.
+    fn copied_keys(&self) -> CopiedKeys {
+        let fields = &self.configuration.fields;
+        let named = fields.integrations.as_ref().and_then(|jobs| jobs.label_keys_to_copy.clone());
+        let mut copied =
+            CopiedKeys { labels: named.into_iter().flatten().collect(), ..CopiedKeys::default() };
+        for label in &self.metrics_config().custom_labels {
+            match label.source() {
+                _ if label.source_kind != Some(SourceKind::Workload) => {}
+                LabelSource::Label(key) => _ = copied.labels.insert(key.to_owned()),
+                LabelSource::Annotation(key) => _ = copied.annotations.insert(key.to_owned()),
+            }
+        }
+        copied
     }
 
     /// The namespaces whose jobs are managed.

@@ -311,7 +311,7 @@ impl State {
         }
         if status.is(FINISHED) {
             if self.kueue.running.remove(uid).is_some() {
-                totals.finished(index, &self.config.metrics, &row.object);
+                totals.finished(index, &self.config.metrics, row);
             }
             return;
         }

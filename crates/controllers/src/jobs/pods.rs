@@ -273,7 +273,7 @@ impl<'a> Pods<'a> {
             Ok(priority) => priority,
             Err(step) => return step,
         };
-        match group.workload(sets, &priority, &view.config.copied_labels) {
+        match group.workload(sets, &priority, &view.config.copied) {
             Ok(workload) => create(vec![workload]),
             Err(why) => warning(why.to_string()),
         }

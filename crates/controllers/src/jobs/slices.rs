@@ -229,7 +229,7 @@ impl<'a> View<'a> {
             Err(step) => return step,
         };
         let replaced = replaced.map(|owned| &owned.whole.value);
-        create(vec![self.kind.slice((job, cluster), sizes, &priority, &self.config.copied_labels, replaced)])
+        create(vec![self.kind.slice((job, cluster), sizes, &priority, &self.config.copied, replaced)])
     }
 
     /// Ends a Workload for which the job has no use.

@@ -249,7 +249,7 @@ impl<'a> View<'a> {
             Ok(priority) => priority,
             Err(step) => return step,
         };
-        create(vec![self.kind.workload(job, &priority, &self.config.copied_labels)])
+        create(vec![self.kind.workload(job, &priority, &self.config.copied)])
     }
 
     pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {

@@ -9,7 +9,7 @@ mod totals;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use api::Meta;
-use api::kueue::config::{CustomLabel, SourceKind};
+use api::kueue::config::{CustomLabel, LabelSource, SourceKind};
 use api::selector::LabelSelector;
 use index::Index;
 
@@ -42,10 +42,9 @@ impl MetricsConfig {
     fn custom(&self, kind: SourceKind, meta: Option<&Meta>) -> Labels {
         let of_kind = |label: &&CustomLabel| label.source_kind.unwrap_or(SourceKind::ClusterQueue) == kind;
         let labels = self.custom_labels.iter().filter(of_kind).map(|label| {
-            let value = meta.and_then(|meta| match (&label.source_annotation_key, &label.source_label_key) {
-                (Some(key), _) if !key.is_empty() => meta.annotations.get(key),
-                (_, Some(key)) if !key.is_empty() => meta.labels.get(key),
-                _ => meta.labels.get(&label.name),
+            let value = meta.and_then(|meta| match label.source() {
+                LabelSource::Annotation(key) => meta.annotations.get(key),
+                LabelSource::Label(key) => meta.labels.get(key),
             });
             let value = value.map_or("", String::as_str);
             let is_tracked = |values: &Vec<String>| values.is_empty() || values.iter().any(|of| of == value);

@@ -69,6 +69,26 @@ pub struct CustomLabel {
     pub tracked_values: Option<Vec<String>>,
 }
 
+/// What a label of metrics is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelSource<'a> {
+    /// The label with this key.
+    Label(&'a str),
+    /// The annotation with this key.
+    Annotation(&'a str),
+}
+
+impl CustomLabel {
+    /// The label or annotation of the object that it is from.
+    pub fn source(&self) -> LabelSource<'_> {
+        match (self.source_annotation_key.as_deref(), self.source_label_key.as_deref()) {
+            (Some(key), _) if !key.is_empty() => LabelSource::Annotation(key),
+            (_, Some(key)) if !key.is_empty() => LabelSource::Label(key),
+            _ => LabelSource::Label(&self.name),
+        }
+    }
+}
+
 /// Kind of the object that a label of metrics is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[expect(missing_docs, reason = "the names are the kinds")]

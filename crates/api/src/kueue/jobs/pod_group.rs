@@ -3,13 +3,15 @@
 //! A group has one Workload with its name; its pod sets are the pods of the same role. Whoever creates the pods replaces those that
 //! fail.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::pods::{
     FAST_ADMISSION, GROUP_INDEX, GROUP_TOTAL, IS_GROUP, POD, RETRIABLE, SERVING, group_total, has_finalizer,
     is_deleting, is_ended, is_gated, is_ready, is_runnable_or_succeeded, phase, pod_set, role, time,
 };
-use super::{Finished, Priority, annotation, copied_annotations, entries};
+use super::{CopiedKeys, Finished, Priority, annotation, copied_annotations, entries};
 use crate::MicroTime;
 use crate::kueue::FINALIZER;
 use crate::kueue::status::ReclaimablePods;
@@ -162,28 +164,21 @@ impl<'a> PodGroup<'a> {
         Ok((sets, excess))
     }
 
-    /// The Workload of the group, as it is created. `labels` are the keys of labels to copy.
+    /// The Workload of the group, as it is created.
     ///
     /// # Errors
     ///
-    /// The pods have different values of a label.
+    /// The pods have different values of a label or an annotation that it gets.
     pub fn workload(
         &self,
         sets: Vec<Value>,
         priority: &Priority,
-        labels: &[String],
+        kept: &CopiedKeys,
     ) -> Result<Value, Incomplete> {
         let first = self.first();
-        let mut copied = Map::new();
-        for pod in &self.pods {
-            for (key, value) in entries(&pod["metadata"]["labels"]).filter(|(key, _)| labels.contains(key)) {
-                if copied.insert(key, value.clone()).is_some_and(|known| known != value) {
-                    let text = "constructing workload: pods have different label values";
-                    return Err(Incomplete::Invalid(text.to_owned()));
-                }
-            }
-        }
+        let copied = self.common("labels", &kept.labels)?;
         let mut annotations = copied_annotations(first);
+        annotations.extend(self.common("annotations", &kept.annotations)?);
         annotations.insert(IS_GROUP.into(), "true".into());
         Ok(json!({
             "apiVersion": API_VERSION,
@@ -198,6 +193,23 @@ impl<'a> PodGroup<'a> {
             },
             "spec": POD.workload_spec_of(first, sets, priority),
         }))
+    }
+
+    /// The labels or annotations with these keys, which no two pods have with different values.
+    fn common(&self, field: &str, keys: &BTreeSet<String>) -> Result<Map<String, Value>, Incomplete> {
+        let mut common = Map::new();
+        for pod in &self.pods {
+            for (key, value) in entries(&pod["metadata"][field]).filter(|(key, _)| keys.contains(key)) {
+                if common.insert(key, value.clone()).is_some_and(|known| known != value) {
+                    let text = format!(
+                        "constructing workload: pods have different {} values",
+                        field.trim_end_matches('s')
+                    );
+                    return Err(Incomplete::Invalid(text));
+                }
+            }
+        }
+        Ok(common)
     }
 
     /// The owner references of a Workload with those of these pods. `None` if it has them.

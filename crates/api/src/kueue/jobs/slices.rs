@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ELASTIC, JobKind, Priority, SLICE_NAME, annotation};
+use super::{CopiedKeys, ELASTIC, JobKind, Priority, SLICE_NAME, annotation};
 use crate::kueue::workload::REPLACES;
 
 /// The pods of a pod set.
@@ -32,12 +32,12 @@ impl JobKind {
         (job, cluster): (&Value, Option<&Value>),
         sizes: &Counts,
         priority: &Priority,
-        labels: &[String],
+        kept: &CopiedKeys,
         replaced: Option<&Value>,
     ) -> Value {
         let name = self.slice_name(job, cluster);
         let job = &replaced.map_or_else(|| job.clone(), |replaced| self.restore(job, replaced));
-        let mut workload = self.workload(job, priority, labels);
+        let mut workload = self.workload(job, priority, kept);
         resize(&mut workload["spec"]["podSets"], sizes);
         let meta = &mut workload["metadata"];
         if !meta["annotations"].is_object() {

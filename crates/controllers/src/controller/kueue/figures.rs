@@ -29,10 +29,10 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Applies that the status of a queue may have changed.
+    /// Applies that the status of a queue may have changed. The first one is written at once.
     pub(super) fn change(&mut self, key: QueueKey, now: MicroTime) {
-        let next = self.written.get(&key).map(|last| later(*last, INTERVAL_US));
-        let due = later(now, DELAY_US).max(next.unwrap_or_default());
+        let last = self.written.get(&key);
+        let due = last.map_or(now, |last| later(now, DELAY_US).max(later(*last, INTERVAL_US)));
         self.note(key, due);
     }
 
@@ -119,7 +119,7 @@ mod tests {
                 writes.push(ms);
             }
         }
-        assert_eq!(writes.first(), Some(&500));
+        assert_eq!(writes.first(), Some(&0), "the first status does not wait");
         assert!(writes.windows(2).all(|two| two[1] - two[0] >= 1000), "{writes:?}");
         assert_eq!(writes.len(), 10);
     }

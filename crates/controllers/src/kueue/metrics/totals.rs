@@ -6,7 +6,7 @@ use api::MicroTime;
 use api::kueue::config::SourceKind;
 use api::kueue::status::{ADMITTED, Condition, EVICTED, PODS_READY, QUOTA_RESERVED, Status};
 use api::kueue::workload::Workload;
-use index::{Index, QueueKey};
+use index::{Index, QueueKey, WorkloadRow};
 
 use super::MetricsConfig;
 use crate::kueue::step::queued_at;
@@ -146,8 +146,12 @@ impl Totals {
     }
 
     /// Counts that a Workload has ended.
-    pub(crate) fn finished(&mut self, index: &Index, config: &MetricsConfig, workload: &Workload) {
-        let queue = workload.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
+    pub(crate) fn finished(&mut self, index: &Index, config: &MetricsConfig, row: &WorkloadRow) {
+        let workload = &row.object;
+        let admission = workload.status.admission.as_ref();
+        let queue = admission.map(|admission| admission.cluster_queue.as_str());
+        // An evicted one may end without quota.
+        let queue = queue.or_else(|| index.cluster_queue_of(row)).unwrap_or_default();
         let labels = queue_labels(index, config, workload, queue);
         let class = ("priority_class".to_owned(), workload.priority_class().to_owned());
         let names = ["finished_workloads_total", "local_queue_finished_workloads_total"];
