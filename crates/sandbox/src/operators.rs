@@ -1,12 +1,16 @@
-//! Simulations of two operators: `JobSet` 0.12, and the training operator 1.9 for its kinds of `kubeflow.org/v1`.
+//! Simulations of operators: `JobSet` 0.12, the training operator 1.9 for its kinds of `kubeflow.org/v1`, and
+//! `LeaderWorkerSet` 0.9.
 //!
 //! Names, labels, status, conditions and Events of jobs and pods equal those of the operators. Not implemented: their
 //! Services, the variables and init containers for the network between pods, exclusive placement, rules of failure
-//! policies, elastic policies, and success policies of a `TFJob`.
+//! policies, elastic policies, and success policies of a `TFJob`. A `LeaderWorkerSet` owns its leaders, and each leader its
+//! workers, without `StatefulSets` between them; it has no subgroups, and its updates neither surge nor partition.
 
 mod crds;
 mod job_set;
 mod job_set_rules;
+mod leader_worker_set;
+mod leader_worker_set_rules;
 mod training;
 mod training_rules;
 
@@ -19,6 +23,7 @@ use crate::wire::Meta;
 
 pub(crate) use crds::definitions;
 pub(crate) use job_set::JobSets;
+pub(crate) use leader_worker_set::LeaderWorkerSets;
 pub(crate) use training::TrainingJobs;
 pub(crate) use training_rules::{JAX, PADDLE, PYTORCH, TENSORFLOW, XGBOOST};
 
@@ -26,6 +31,15 @@ pub(crate) use training_rules::{JAX, PADDLE, PYTORCH, TENSORFLOW, XGBOOST};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobSet {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: Value,
+    pub(crate) status: Value,
+}
+
+/// A `LeaderWorkerSet`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct LeaderWorkerSet {
     pub(crate) metadata: Meta,
     pub(crate) spec: Value,
     pub(crate) status: Value,
@@ -48,6 +62,14 @@ impl<'de, const K: usize> Deserialize<'de> for TrainingJob<K> {
 
 impl Resource for JobSet {
     const KIND: Kind = Kind::JOB_SET;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl Resource for LeaderWorkerSet {
+    const KIND: Kind = Kind::LEADER_WORKER_SET;
 
     fn meta(&self) -> &Meta {
         &self.metadata

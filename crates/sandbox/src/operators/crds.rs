@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::JobSet;
 use super::training_rules::KINDS;
+use super::{JobSet, LeaderWorkerSet};
 use crate::cluster::{Kind, Resource};
 use crate::wire::CustomResourceDefinition;
 
@@ -35,7 +35,41 @@ pub(crate) fn definitions() -> Vec<Value> {
         column("Completed", "string", r#".status.conditions[?(@.type=="Completed")].status"#),
         column("Suspended", "string", ".spec.suspend"),
     ];
-    training.chain([definition(JobSet::KIND, &columns, &spec, "replicatedJobs")]).collect()
+    let job_set = definition(JobSet::KIND, &columns, &spec, "replicatedJobs");
+    training.chain([job_set, leader_worker_set()]).collect()
+}
+
+fn leader_worker_set() -> Value {
+    let mut group = json!({
+        "type": "object", "description": "A group of pods.", "required": ["workerTemplate"],
+        "properties": {
+            "size": {"type": "integer", "format": "int32", "default": 1, "description": "Pods of a group, with the leader."},
+            "leaderTemplate": open_object("The leader. If it is missing, the leader is like the workers."),
+            "workerTemplate": open_object("The workers."),
+            "restartPolicy": {"type": "string", "default": "RecreateGroupOnPodRestart",
+                "enum": ["Default", "RecreateGroupOnPodRestart", "RecreateGroupAfterStart", "None"],
+                "description": "What happens to a group when one of its pods ends or starts again."},
+        },
+    });
+    group["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    let spec = json!({
+        "replicas": {"type": "integer", "format": "int32", "default": 1, "description": "Number of groups."},
+        "leaderWorkerTemplate": group,
+        "startupPolicy": {"type": "string", "default": "LeaderCreated", "enum": ["LeaderCreated", "LeaderReady"],
+            "description": "When the workers of a group are created."},
+        "rolloutStrategy": open_object("How groups are replaced when their templates change."),
+        "networkConfig": open_object("The names of the pods in the network."),
+    });
+    let columns = [
+        column("Ready", "integer", ".status.readyReplicas"),
+        column("Desired", "integer", ".spec.replicas"),
+        column("Up-to-date", "integer", ".status.updatedReplicas"),
+    ];
+    let mut definition = definition(LeaderWorkerSet::KIND, &columns, &spec, "leaderWorkerTemplate");
+    definition["spec"]["names"]["shortNames"] = json!(["lws"]);
+    definition["spec"]["versions"][0]["subresources"]["scale"] = json!({"specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.hpaPodSelector"});
+    definition
 }
 
 fn definition(kind: Kind, columns: &[Value], spec: &Value, required: &str) -> Value {

@@ -12,7 +12,7 @@ use crate::cluster::{
 };
 use crate::kubelet::Kubelet;
 use crate::nodes::{EvictionController, NodeController};
-use crate::operators::{self, JobSet, JobSets, TrainingJobs};
+use crate::operators::{self, JobSet, JobSets, LeaderWorkerSet, LeaderWorkerSets, TrainingJobs};
 use crate::pace::Pace;
 use crate::ray::{ClusterOperator, JobCaches, JobOperator, RayCluster, RayJob};
 use crate::scheduler::Scheduler;
@@ -50,13 +50,14 @@ controllers! {
     ClusterOperator => "rayclusters", Key;
     JobOperator => "rayjobs", Key;
     JobSets => "jobsets", Key;
+    LeaderWorkerSets => "leaderworkersets", Key;
 }
 
 /// Which operators run.
 #[derive(Clone, Copy)]
 pub(super) struct Operators {
     pub(super) ray: bool,
-    /// Those of `JobSet` and of training jobs.
+    /// Those of `JobSet`, of training jobs and of `LeaderWorkerSet`.
     pub(super) others: bool,
 }
 
@@ -133,6 +134,7 @@ impl Wiring {
         }
         if operators.others {
             self.job_sets();
+            self.leader_worker_sets();
             self.training_jobs::<{ operators::PYTORCH }>();
             self.training_jobs::<{ operators::TENSORFLOW }>();
             self.training_jobs::<{ operators::XGBOOST }>();
@@ -169,6 +171,16 @@ impl Wiring {
         let handler = sets.clone();
         store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
         self.on_job.push(Box::new(move |change| sets.job_changed(change.latest())));
+        self.watch_later(&store);
+    }
+
+    fn leader_worker_sets(&mut self) {
+        let store = Arc::new(Store::<LeaderWorkerSet>::new());
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let sets = self.run(LeaderWorkerSets::new(cluster, store.clone(), pods, &self.recorder));
+        let handler = sets.clone();
+        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        self.on_pod.push(Box::new(move |change| sets.pod_changed(change.latest())));
         self.watch_later(&store);
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn set_metadata<'a>(
 }
 
 /// A hash of the template: ten letters.
-pub(super) fn hash(template: &Value) -> String {
+pub(crate) fn hash(template: &Value) -> String {
     let text = template.to_string();
     let half = |part| suffix(Pace::new(1.0, part).draw(&text));
     half(1) + &half(2)
@@ -74,7 +74,7 @@ pub(super) fn count(pods: &[Arc<Pod>], check: impl Fn(&Pod) -> bool) -> i64 {
 }
 
 /// The value of an `IntOrString`: a number, or a percentage of `total` that is rounded up or down.
-pub(super) fn int_or_percent(value: &Value, total: i64, default: &str, up: bool) -> i64 {
+pub(crate) fn int_or_percent(value: &Value, total: i64, default: &str, up: bool) -> i64 {
     let text = match value {
         Value::Number(number) => return number.as_i64().unwrap_or(0),
         Value::String(text) => text.as_str(),
