@@ -1,6 +1,6 @@
 //! Simulates the components of a cluster on top of any Kubernetes API server: nodes, scheduler, kubelet, the
 //! controllers of Jobs, Deployments, `ReplicaSets`, `StatefulSets` and `DaemonSets`, the operators of KubeRay, `JobSet`,
-//! `LeaderWorkerSet` and Kubeflow's training jobs, and a node autoscaler.
+//! `LeaderWorkerSet`, `MPIJob` and Kubeflow's training jobs, and a node autoscaler.
 //!
 //! Containers are not executed. Pods pass through the phases and conditions of real pods. Each transition takes as
 //! long as in a real cluster, divided by the configured speed. All access goes through a [`kube::Client`], so the

@@ -1,5 +1,5 @@
-//! Simulations of operators: `JobSet` 0.12, the training operator 1.9 for its kinds of `kubeflow.org/v1`, and
-//! `LeaderWorkerSet` 0.9.
+//! Simulations of operators: `JobSet` 0.12, the training operator 1.9 for its kinds of `kubeflow.org/v1`,
+//! `LeaderWorkerSet` 0.9, and the MPI operator 0.8.
 //!
 //! Names, labels, status, conditions and Events of jobs and pods equal those of the operators. Not implemented: their
 //! Services, the variables and init containers for the network between pods, exclusive placement, rules of failure
@@ -11,6 +11,8 @@ mod job_set;
 mod job_set_rules;
 mod leader_worker_set;
 mod leader_worker_set_rules;
+mod mpi_job;
+mod mpi_job_rules;
 mod training;
 mod training_rules;
 
@@ -24,6 +26,7 @@ use crate::wire::Meta;
 pub(crate) use crds::definitions;
 pub(crate) use job_set::JobSets;
 pub(crate) use leader_worker_set::LeaderWorkerSets;
+pub(crate) use mpi_job::MpiJobs;
 pub(crate) use training::TrainingJobs;
 pub(crate) use training_rules::{JAX, PADDLE, PYTORCH, TENSORFLOW, XGBOOST};
 
@@ -40,6 +43,15 @@ pub(crate) struct JobSet {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LeaderWorkerSet {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: Value,
+    pub(crate) status: Value,
+}
+
+/// An `MPIJob`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct MpiJob {
     pub(crate) metadata: Meta,
     pub(crate) spec: Value,
     pub(crate) status: Value,
@@ -70,6 +82,14 @@ impl Resource for JobSet {
 
 impl Resource for LeaderWorkerSet {
     const KIND: Kind = Kind::LEADER_WORKER_SET;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl Resource for MpiJob {
+    const KIND: Kind = Kind::MPI_JOB;
 
     fn meta(&self) -> &Meta {
         &self.metadata

@@ -35,7 +35,8 @@ pub struct Config {
     pub pools: Option<Vec<NodePool>>,
     /// Whether to install the KubeRay custom resources and run their operator.
     pub ray: bool,
-    /// Whether to install `JobSet`, `LeaderWorkerSet` and Kubeflow's training jobs and run their operators.
+    /// Whether to install `JobSet`, `LeaderWorkerSet`, `MPIJob` and Kubeflow's training jobs and run their
+    /// operators.
     pub operators: bool,
 }
 

@@ -41,6 +41,7 @@ impl Kind {
     pub(crate) const JOB_SET: Self = Self::namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets");
     pub(crate) const LEADER_WORKER_SET: Self =
         Self::namespaced("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets");
+    pub(crate) const MPI_JOB: Self = Self::namespaced("kubeflow.org/v2beta1", "MPIJob", "mpijobs");
     pub(crate) const INGRESS: Self = Self::namespaced("networking.k8s.io/v1", "Ingress", "ingresses");
     pub(crate) const SERVICE_ACCOUNT: Self = Self::namespaced("v1", "ServiceAccount", "serviceaccounts");
     pub(crate) const ROLE: Self = Self::namespaced("rbac.authorization.k8s.io/v1", "Role", "roles");

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::training_rules::KINDS;
-use super::{JobSet, LeaderWorkerSet};
+use super::{JobSet, LeaderWorkerSet, MpiJob};
 use crate::cluster::{Kind, Resource};
 use crate::wire::CustomResourceDefinition;
 
@@ -36,7 +36,20 @@ pub(crate) fn definitions() -> Vec<Value> {
         column("Suspended", "string", ".spec.suspend"),
     ];
     let job_set = definition(JobSet::KIND, &columns, &spec, "replicatedJobs");
-    training.chain([job_set, leader_worker_set()]).collect()
+    training.chain([job_set, leader_worker_set(), mpi_job()]).collect()
+}
+
+fn mpi_job() -> Value {
+    let roles = json!({"type": "object", "description": "The pods of each role.",
+        "properties": {"Launcher": role_spec(), "Worker": role_spec()}});
+    let spec = json!({
+        "mpiReplicaSpecs": roles,
+        "runPolicy": run_policy(),
+        "launcherCreationPolicy": {"type": "string", "default": "AtStartup", "enum": ["AtStartup", "WaitForWorkersReady"],
+            "description": "When the launcher is created."},
+        "runLauncherAsWorker": {"type": "boolean", "default": false, "description": "Whether the launcher works, too."},
+    });
+    definition(MpiJob::KIND, &[], &spec, "mpiReplicaSpecs")
 }
 
 fn leader_worker_set() -> Value {

@@ -228,7 +228,7 @@ fn resume(
 }
 
 /// The patch of a Job that resumes: what may have changed in its template while it was suspended.
-fn resumed(template: &Value) -> Value {
+pub(super) fn resumed(template: &Value) -> Value {
     let mut changed = json!({"metadata": {}, "spec": {}});
     for (part, fields) in [
         ("metadata", &["labels", "annotations"][..]),

@@ -12,7 +12,9 @@ use crate::cluster::{
 };
 use crate::kubelet::Kubelet;
 use crate::nodes::{EvictionController, NodeController};
-use crate::operators::{self, JobSet, JobSets, LeaderWorkerSet, LeaderWorkerSets, TrainingJobs};
+use crate::operators::{
+    self, JobSet, JobSets, LeaderWorkerSet, LeaderWorkerSets, MpiJob, MpiJobs, TrainingJobs,
+};
 use crate::pace::Pace;
 use crate::ray::{ClusterOperator, JobCaches, JobOperator, RayCluster, RayJob};
 use crate::scheduler::Scheduler;
@@ -51,13 +53,14 @@ controllers! {
     JobOperator => "rayjobs", Key;
     JobSets => "jobsets", Key;
     LeaderWorkerSets => "leaderworkersets", Key;
+    MpiJobs => "mpijobs", Key;
 }
 
 /// Which operators run.
 #[derive(Clone, Copy)]
 pub(super) struct Operators {
     pub(super) ray: bool,
-    /// Those of `JobSet`, of training jobs and of `LeaderWorkerSet`.
+    /// Those of `JobSet`, of training jobs, of `LeaderWorkerSet` and of `MPIJob`.
     pub(super) others: bool,
 }
 
@@ -135,6 +138,7 @@ impl Wiring {
         if operators.others {
             self.job_sets();
             self.leader_worker_sets();
+            self.mpi_jobs();
             self.training_jobs::<{ operators::PYTORCH }>();
             self.training_jobs::<{ operators::TENSORFLOW }>();
             self.training_jobs::<{ operators::XGBOOST }>();
@@ -181,6 +185,18 @@ impl Wiring {
         let handler = sets.clone();
         store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
         self.on_pod.push(Box::new(move |change| sets.pod_changed(change.latest())));
+        self.watch_later(&store);
+    }
+
+    fn mpi_jobs(&mut self) {
+        let store = Arc::new(Store::<MpiJob>::new());
+        let (cluster, jobs, pods) = (self.cluster.clone(), self.jobs.clone(), self.pods.clone());
+        let mpi = self.run(MpiJobs::new(cluster, store.clone(), jobs, pods, &self.recorder));
+        let handler = mpi.clone();
+        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        let handler = mpi.clone();
+        self.on_job.push(Box::new(move |change| handler.job_changed(change.latest())));
+        self.on_pod.push(Box::new(move |change| mpi.pod_changed(change.latest())));
         self.watch_later(&store);
     }
 
