@@ -1,0 +1,221 @@
+//! What holds at all times, when the cluster has come to rest, and when all jobs are deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::common::kueue::{cluster_queues, condition, workloads};
+use crate::common::queued_pods::pods;
+use crate::common::story;
+use crate::kueue_chaos::world::{World, job_kinds, label, name};
+
+const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
+const CONTINUES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+
+fn is_true(object: &DynamicObject, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|known| known["status"] == "True")
+}
+
+fn holds_quota(workload: &DynamicObject) -> bool {
+    is_true(workload, "QuotaReserved") && !is_true(workload, "Finished")
+}
+
+fn is_owned_by(workload: &DynamicObject, uid: Option<&String>) -> bool {
+    workload.metadata.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid)
+}
+
+fn has_ended(job: &DynamicObject) -> bool {
+    let state = job.data["status"]["jobDeploymentStatus"].as_str().unwrap_or_default();
+    ["Complete", "Completed", "Failed"].iter().any(|kind| is_true(job, kind) || state == *kind)
+}
+
+fn is_gated(pod: &DynamicObject) -> bool {
+    pod.data["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty())
+}
+
+fn is_over(pod: &DynamicObject) -> bool {
+    ["Succeeded", "Failed"].iter().any(|phase| pod.data["status"]["phase"] == *phase)
+        || pod.metadata.deletion_timestamp.is_some()
+}
+
+/// The conditions of a Workload, for a failure.
+fn told(workload: Option<&DynamicObject>) -> String {
+    workload.map_or("without a Workload".to_owned(), |workload| story(&workload.data["status"]).join(", "))
+}
+
+/// The CPUs in use by cluster queue and flavor. While a Workload takes the place of another one, both have the quota.
+fn used(all: &[DynamicObject]) -> BTreeMap<(String, String), u64> {
+    let holders = || all.iter().filter(|workload| holds_quota(workload));
+    let continued: BTreeSet<_> = holders()
+        .filter_map(|workload| workload.metadata.annotations.as_ref()?.get(CONTINUES)?.split('/').nth(1))
+        .collect();
+    let mut used = BTreeMap::new();
+    for workload in holders().filter(|workload| !continued.contains(name(workload))) {
+        let admission = &workload.data["status"]["admission"];
+        let queue = admission["clusterQueue"].as_str().unwrap();
+        for set in admission["podSetAssignments"].as_array().unwrap() {
+            let flavor = set["flavors"]["cpu"].as_str().unwrap();
+            let cpus: u64 = set["resourceUsage"]["cpu"].as_str().unwrap().parse().unwrap();
+            let named = |all: &Value| -> u64 {
+                let all = all.as_array().into_iter().flatten();
+                all.filter(|of| of["name"] == set["name"]).filter_map(|of| of["count"].as_u64()).sum()
+            };
+            // Pods that have ended, and those that an elastic job has given up, use nothing.
+            let count = set["count"].as_u64().unwrap().max(1);
+            let wanted = count.min(named(&workload.data["spec"]["podSets"]));
+            let left = wanted.saturating_sub(named(&workload.data["status"]["reclaimablePods"]));
+            *used.entry((queue.to_owned(), flavor.to_owned())).or_default() += cpus / count * left;
+        }
+    }
+    used
+}
+
+impl World {
+    /// What is broken at any time, given the use before the last action.
+    pub(crate) async fn broken_now(&self, before: &mut BTreeMap<(String, String), u64>) -> Vec<String> {
+        let mut problems: Vec<_> = self
+            .cluster
+            .violations()
+            .into_iter()
+            .map(|text| format!("the auditor disagrees: {text}"))
+            .collect();
+        let used = used(&self.list(&workloads()).await);
+        let quota = |at: usize| self.quotas[0][at].max(self.quotas[1][at]);
+        let cohort: Vec<_> =
+            (0..self.script.queues.len()).filter(|at| self.script.queues[*at].in_cohort).collect();
+        let shared: u64 = cohort.iter().map(|at| quota(*at)).sum();
+        for flavor in ["default", "second"] {
+            let of = |usage: &BTreeMap<(String, String), u64>, at: usize| {
+                usage.get(&(format!("q-{at}"), flavor.to_owned())).copied().unwrap_or_default()
+            };
+            for (at, queue) in self.script.queues.iter().enumerate() {
+                let most = match (queue.in_cohort, queue.borrows_at_most) {
+                    (false, _) => quota(at),
+                    (true, None) => shared,
+                    (true, Some(limit)) => quota(at) + limit,
+                };
+                if of(&used, at) > most.max(of(before, at)) {
+                    problems.push(format!("q-{at} uses {} of {most} in {flavor}", of(&used, at)));
+                }
+            }
+            let [now, earlier] =
+                [&used, &*before].map(|usage| cohort.iter().map(|at| of(usage, *at)).sum::<u64>());
+            if now > shared.max(earlier) {
+                problems.push(format!("the cohort uses {now} of {shared} in {flavor}"));
+            }
+        }
+        *before = used;
+        problems
+    }
+
+    /// What is broken when the controller has had time to react.
+    pub(crate) async fn broken_soon(&self) -> Vec<String> {
+        let all = self.list(&workloads()).await;
+        let mut problems = Vec::new();
+        for (kind, field, job) in self.jobs().await {
+            let is_admitted = all.iter().any(|workload| {
+                is_owned_by(workload, job.metadata.uid.as_ref())
+                    && is_true(workload, "Admitted")
+                    && !is_true(workload, "Finished")
+            });
+            let runs = job.data.pointer(field) != Some(&json!(true));
+            if runs && !is_admitted && !has_ended(&job) && job.metadata.deletion_timestamp.is_none() {
+                problems.push(format!("{} {} runs without admission", kind.kind, name(&job)));
+            }
+        }
+        problems
+    }
+
+    /// What is broken in a cluster at rest with room for all jobs.
+    pub(crate) async fn broken_at_rest(&self) -> Vec<String> {
+        let mut problems = self.broken_soon().await;
+        let all = self.list(&workloads()).await;
+        for (kind, field, job) in self.jobs().await {
+            let current = all.iter().find(|workload| {
+                is_owned_by(workload, job.metadata.uid.as_ref()) && !is_true(workload, "Finished")
+            });
+            let is_inactive = current.is_some_and(|workload| workload.data["spec"]["active"] == false);
+            if job.data.pointer(field) == Some(&json!(true)) && !is_inactive && !has_ended(&job) {
+                let told = told(current);
+                problems.push(format!("{} {} waits although there is room, {told}", kind.kind, name(&job)));
+            }
+        }
+        problems.extend(self.broken_pods(&all).await);
+        problems.extend(self.held_by_nobody(&all).await);
+        problems.extend(self.wrong_figures(&all).await);
+        problems
+    }
+
+    async fn broken_pods(&self, all: &[DynamicObject]) -> Vec<String> {
+        let (mut problems, pods) = (Vec::new(), self.list(&pods()).await);
+        for pod in pods.iter().filter(|pod| !is_over(pod)) {
+            let Some(group) = label(pod, GROUP) else { continue };
+            let workload = all.iter().find(|workload| name(workload) == group);
+            let is_admitted = workload
+                .is_some_and(|workload| is_true(workload, "Admitted") && !is_true(workload, "Finished"));
+            let is_inactive = workload.is_some_and(|workload| workload.data["spec"]["active"] == false);
+            let count =
+                pods.iter().filter(|other| label(other, GROUP) == Some(group) && !is_over(other)).count();
+            let total = pod.metadata.annotations.as_ref().and_then(|all| all.get(TOTAL));
+            let is_complete = total.is_some_and(|total| *total == count.to_string());
+            match (is_gated(pod), is_admitted) {
+                (true, true) => problems.push(format!("pod {} of an admitted group is gated", name(pod))),
+                (false, false) => problems.push(format!("pod {} runs without admission", name(pod))),
+                (true, false) if is_complete && !is_inactive => {
+                    problems.push(format!(
+                        "pod {} waits although there is room, {}",
+                        name(pod),
+                        told(workload)
+                    ));
+                }
+                _ => {}
+            }
+        }
+        for (_, field, job) in self.jobs().await {
+            let is_of = |pod: &&DynamicObject| is_owned_by(pod, job.metadata.uid.as_ref()) && !is_over(pod);
+            if job.data.pointer(field) == Some(&json!(true)) && pods.iter().any(|pod| is_of(&pod)) {
+                problems.push(format!("{} is suspended and has pods", name(&job)));
+            }
+        }
+        problems
+    }
+
+    async fn held_by_nobody(&self, all: &[DynamicObject]) -> Vec<String> {
+        let mut owners = self.list(&pods()).await;
+        for (kind, _) in job_kinds() {
+            owners.extend(self.list(&kind).await);
+        }
+        let is_held = |workload: &&DynamicObject| {
+            !owners.iter().any(|owner| is_owned_by(workload, owner.metadata.uid.as_ref()))
+                && (holds_quota(workload)
+                    || workload.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty()))
+        };
+        all.iter().filter(is_held).map(|workload| format!("{} has no job", name(workload))).collect()
+    }
+
+    async fn wrong_figures(&self, all: &[DynamicObject]) -> Vec<String> {
+        let (used, mut problems) = (used(all), Vec::new());
+        for queue in self.list(&cluster_queues()).await {
+            for flavor in queue.data["status"]["flavorsUsage"].as_array().into_iter().flatten() {
+                let told = flavor["resources"][0]["total"].as_str().unwrap_or("0");
+                let key = (name(&queue).to_owned(), flavor["name"].as_str().unwrap().to_owned());
+                let real = used.get(&key).copied().unwrap_or_default();
+                if told != real.to_string() {
+                    problems.push(format!("{key:?} tells a use of {told} instead of {real}"));
+                }
+            }
+        }
+        problems
+    }
+
+    /// What is left when all jobs are deleted.
+    pub(crate) async fn leftovers(&self) -> Vec<String> {
+        let all = self.list(&workloads()).await;
+        let mut problems = self.wrong_figures(&all).await;
+        problems.extend(all.iter().map(|workload| format!("Workload {} is left", name(workload))));
+        problems.extend(self.list(&pods()).await.iter().map(|pod| format!("pod {} is left", name(pod))));
+        problems
+    }
+}

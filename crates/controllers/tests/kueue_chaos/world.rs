@@ -1,0 +1,349 @@
+//! A simulated cluster with queues and one controller, and how each action is performed.
+
+use std::time::Duration;
+
+use controllers::{Config, Controller, Kueue, install_crds};
+use kube::Client;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::ApiResource;
+use sandbox::{NodeGroup, Sandbox};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::common::jobs::{all_kinds, jobs, priority_class, ray_cluster, ray_job, template};
+use crate::common::kueue::{cluster_queues, create, install, workloads};
+use crate::common::mortal::Mortal;
+use crate::common::queued_pods::{member, pods, submit_pod};
+use crate::common::{Cluster, Group, resource};
+use crate::kueue_chaos::script::{Action, Queue, Script, Submission};
+
+const NODES: [&str; 3] = ["n-0", "n-1", "n-2"];
+/// With so many CPUs in a queue, all jobs fit at once.
+const GENEROUS: u64 = 400;
+pub(crate) const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+const CLASS_LABEL: &str = "kueue.x-k8s.io/priority-class";
+
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    _sandbox: Sandbox,
+    pub(crate) script: Script,
+    /// The quota of each queue in each flavor, before and after the last action.
+    pub(crate) quotas: [Vec<u64>; 2],
+    controller: JoinHandle<String>,
+    submitted: usize,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.controller.abort();
+    }
+}
+
+fn nodes() -> ApiResource {
+    resource("v1", "Node", "nodes")
+}
+
+/// The kinds of jobs, with the field that suspends them.
+pub(crate) fn job_kinds() -> [(ApiResource, &'static str); 4] {
+    [
+        (jobs(), "/spec/suspend"),
+        (resource("ray.io/v1", "RayJob", "rayjobs"), "/spec/suspend"),
+        (resource("ray.io/v1", "RayCluster", "rayclusters"), "/spec/suspend"),
+        (resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"), "/spec/suspend"),
+    ]
+}
+
+pub(crate) fn name(object: &DynamicObject) -> &str {
+    object.metadata.name.as_deref().unwrap()
+}
+
+pub(crate) fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
+    object.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The element with this number, counted round.
+fn nth<T>(items: Vec<T>, number: u64) -> Option<T> {
+    let count = u64::try_from(items.len()).unwrap();
+    if count == 0 { None } else { items.into_iter().nth(usize::try_from(number % count).unwrap()) }
+}
+
+fn start(cluster: &Cluster, client: Client) -> JoinHandle<String> {
+    let config = Config {
+        kueue: Kueue::Scheduler,
+        jobs: all_kinds(),
+        clock: cluster.clock.clone(),
+        inspect: Some(cluster.inspect()),
+        ..Config::default()
+    };
+    let controller = Controller::new(client, config);
+    tokio::spawn(async move { format!("{:?}", controller.run(std::future::pending()).await) })
+}
+
+impl World {
+    pub(crate) async fn new(script: Script) -> Self {
+        let cluster = Cluster::bare();
+        let group = |name: &str| {
+            format!("name={name},cpu=400,memory=4000Gi,label.kubernetes.io/os=linux")
+                .parse::<NodeGroup>()
+                .unwrap()
+        };
+        let config = sandbox::Config {
+            clock: cluster.clock.clone(),
+            nodes: NODES.iter().flat_map(|name| group(name).manifests()).collect(),
+            seed: script.seed,
+            ..sandbox::Config::default()
+        };
+        let sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
+        install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+        install(&cluster).await;
+        let more = json!({"nodeLabels": {"kubernetes.io/os": "linux"}});
+        create(&cluster, "ResourceFlavor", "resourceflavors", "second", more).await;
+        priority_class(&cluster, "low", -10).await;
+        priority_class(&cluster, "high", 10).await;
+        let quotas: Vec<_> = script.queues.iter().map(|queue| queue.cpus).collect();
+        let controller = start(&cluster, cluster.client.clone());
+        let world = Self {
+            cluster,
+            _sandbox: sandbox,
+            quotas: [quotas.clone(), quotas],
+            controller,
+            submitted: 0,
+            script,
+        };
+        for (at, queue) in world.script.queues.iter().enumerate() {
+            let (name, mut spec) =
+                (format!("q-{at}"), json!({"namespaceSelector": {}, "preemption": queue.preemption}));
+            if queue.in_cohort {
+                spec["cohortName"] = json!("c");
+            }
+            spec["resourceGroups"] = world.groups(queue, queue.cpus);
+            create(&world.cluster, "ClusterQueue", "clusterqueues", &name, spec).await;
+            create(&world.cluster, "LocalQueue", "localqueues", &name, json!({"clusterQueue": name})).await;
+        }
+        world
+    }
+
+    fn groups(&self, queue: &Queue, cpus: u64) -> Value {
+        let mut quota = json!({"name": "cpu", "nominalQuota": cpus});
+        if let Some(limit) = queue.borrows_at_most {
+            quota["borrowingLimit"] = json!(limit);
+        }
+        let names = ["default", "second"].into_iter().take(self.script.flavors);
+        let flavors: Vec<_> = names.map(|name| json!({"name": name, "resources": [quota]})).collect();
+        json!([{"coveredResources": ["cpu"], "flavors": flavors}])
+    }
+
+    /// Why the controller ended, if it did.
+    pub(crate) async fn end(&mut self) -> Option<String> {
+        if !self.controller.is_finished() {
+            return None;
+        }
+        let ended = (&mut self.controller).await;
+        self.restart();
+        Some(format!("{ended:?}"))
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.controller.abort();
+        self.controller = start(&self.cluster, self.cluster.client.clone());
+    }
+
+    pub(crate) async fn list(&self, kind: &ApiResource) -> Vec<DynamicObject> {
+        self.cluster.api(kind, "").list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// The jobs that users have created, except groups of pods, with their kind.
+    pub(crate) async fn jobs(&self) -> Vec<(ApiResource, &'static str, DynamicObject)> {
+        let mut found = Vec::new();
+        for (kind, field) in job_kinds() {
+            let queued = self.list(&kind).await.into_iter().filter(|job| {
+                label(job, QUEUE_LABEL).is_some()
+                    && job.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
+            });
+            found.extend(queued.map(|job| (kind.clone(), field, job)));
+        }
+        found
+    }
+
+    async fn patch(&self, kind: &ApiResource, namespace: &str, name: &str, patch: Value) {
+        let api = self.cluster.api(kind, namespace);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.ok();
+    }
+
+    async fn delete(&self, kind: &ApiResource, name: &str) {
+        self.cluster.api(kind, "default").delete(name, &DeleteParams::background()).await.ok();
+    }
+
+    /// Performs an action. If it has no object, nothing happens.
+    pub(crate) async fn perform(&mut self, action: &Action) {
+        self.quotas[0] = self.quotas[1].clone();
+        match action {
+            Action::Submit(submission) => self.submit(submission).await,
+            Action::DeleteJob(number) => {
+                if let Some((kind, _, job)) = nth(self.jobs().await, *number) {
+                    self.delete(&kind, name(&job)).await;
+                }
+            }
+            Action::DeleteWorkload(number) => {
+                if let Some(workload) = nth(self.list(&workloads()).await, *number) {
+                    self.delete(&workloads(), name(&workload)).await;
+                }
+            }
+            Action::ChangeQueue(number, queue) => {
+                // The webhook refuses it for others.
+                let mut all = self.jobs().await;
+                all.retain(|(_, field, job)| job.data.pointer(field) == Some(&json!(true)));
+                if let Some((kind, _, job)) = nth(all, *number) {
+                    let labels = json!({"metadata": {"labels": {QUEUE_LABEL: self.queue_name(*queue)}}});
+                    self.patch(&kind, "default", name(&job), labels).await;
+                }
+            }
+            Action::Suspend(number, is_suspended) => {
+                if let Some((kind, _, job)) = nth(self.jobs().await, *number) {
+                    self.patch(&kind, "default", name(&job), json!({"spec": {"suspend": is_suspended}}))
+                        .await;
+                }
+            }
+            Action::Resize(number, count) => {
+                let elastic = "kueue.x-k8s.io/elastic-job";
+                let mut all = self.list(&jobs()).await;
+                all.retain(|job| {
+                    job.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(elastic))
+                });
+                if let Some(job) = nth(all, *number) {
+                    self.patch(&jobs(), "default", name(&job), json!({"spec": {"parallelism": count}})).await;
+                }
+            }
+            Action::Activate(number, is_active) => {
+                if let Some(workload) = nth(self.list(&workloads()).await, *number) {
+                    let patch = json!({"spec": {"active": is_active}});
+                    self.patch(&workloads(), "default", name(&workload), patch).await;
+                }
+            }
+            Action::DeletePod(number) => {
+                if let Some(pod) = nth(self.list(&pods()).await, *number) {
+                    self.delete(&pods(), name(&pod)).await;
+                }
+            }
+            Action::FailPod(number) => {
+                if let Some(pod) = nth(self.list(&pods()).await, *number) {
+                    let fault =
+                        json!({"metadata": {"annotations": {"sandbox.muster.dev/fail": "exit=3,times=1"}}});
+                    self.patch(&pods(), "default", name(&pod), fault).await;
+                }
+            }
+            Action::Drain(number) => self.drain(nth(NODES.to_vec(), *number).unwrap()).await,
+            Action::Uncordon(number) => self.cordon(nth(NODES.to_vec(), *number).unwrap(), false).await,
+            Action::SetQuota(number, cpus) => self.set_quota(self.queue_at(*number), *cpus).await,
+            Action::Stop(number, policy) => {
+                let patch = json!({"spec": {"stopPolicy": policy}});
+                self.patch(&cluster_queues(), "", &self.queue_name(*number), patch).await;
+            }
+            Action::RestartController => self.restart(),
+            Action::Crash(writes) => {
+                self.controller.abort();
+                let mortal = Mortal::after_writes(&self.cluster, *writes);
+                self.controller = start(&self.cluster, mortal.client.clone());
+                tokio::time::timeout(Duration::from_secs(1), mortal.death.notified()).await.ok();
+                self.restart();
+            }
+        }
+    }
+
+    fn queue_at(&self, number: u64) -> usize {
+        usize::try_from(number % u64::try_from(self.script.queues.len()).unwrap()).unwrap()
+    }
+
+    fn queue_name(&self, number: u64) -> String {
+        format!("q-{}", self.queue_at(number))
+    }
+
+    async fn set_quota(&mut self, at: usize, cpus: u64) {
+        self.quotas[1][at] = cpus;
+        let groups = self.groups(&self.script.queues[at], cpus);
+        self.patch(&cluster_queues(), "", &format!("q-{at}"), json!({"spec": {"resourceGroups": groups}}))
+            .await;
+    }
+
+    async fn submit(&mut self, of: &Submission) {
+        self.submitted += 1;
+        let (name, count) = (format!("j-{}", self.submitted), u32::try_from(of.pods).unwrap());
+        let mut labels = json!({QUEUE_LABEL: self.queue_name(of.queue)});
+        if !of.priority.is_empty() {
+            labels[CLASS_LABEL] = json!(of.priority);
+        }
+        let mut pod = template();
+        pod["metadata"] = json!({"annotations": {"sandbox.muster.dev/run-time": of.run_time}});
+        let mut annotations = json!({});
+        let (kind, mut spec) = match of.kind {
+            "Job" => (0, json!({"parallelism": count, "completions": count, "template": pod})),
+            "RayJob" => (1, ray_job(count)),
+            "RayCluster" => (2, ray_cluster(count)),
+            "JobSet" => {
+                let job = json!({"spec": {"parallelism": count, "completions": count, "template": pod}});
+                (3, json!({"replicatedJobs": [{"name": "workers", "replicas": 1, "template": job}]}))
+            }
+            _ => {
+                for at in 0..count {
+                    let mut metadata = member(&name, count);
+                    metadata["labels"].as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+                    metadata["annotations"]["sandbox.muster.dev/run-time"] = json!(of.run_time);
+                    submit_pod(&self.cluster, &format!("{name}-{at}"), metadata).await;
+                }
+                return;
+            }
+        };
+        if of.is_elastic {
+            annotations["kueue.x-k8s.io/elastic-job"] = json!("true");
+            spec["completions"] = json!(100);
+        }
+        if let Some(least) = of.least {
+            annotations["kueue.x-k8s.io/job-min-parallelism"] = json!(least.to_string());
+        }
+        spec["suspend"] = json!(true);
+        let (kind, _) = &job_kinds()[kind];
+        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+        let job =
+            json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec});
+        self.cluster.create_as(kind, "default", job).await;
+    }
+
+    async fn cordon(&self, node: &str, is_unschedulable: bool) {
+        self.patch(&nodes(), "", node, json!({"spec": {"unschedulable": is_unschedulable}})).await;
+    }
+
+    /// Cordons a node and deletes its pods.
+    async fn drain(&self, node: &str) {
+        self.cordon(node, true).await;
+        for pod in self.list(&pods()).await.iter().filter(|pod| pod.data["spec"]["nodeName"] == node) {
+            self.delete(&pods(), name(pod)).await;
+        }
+    }
+
+    /// The operator removes whatever hinders jobs.
+    pub(crate) async fn repair(&mut self) {
+        for at in 0..self.script.queues.len() {
+            self.set_quota(at, GENEROUS).await;
+            self.patch(&cluster_queues(), "", &format!("q-{at}"), json!({"spec": {"stopPolicy": "None"}}))
+                .await;
+        }
+        for node in NODES {
+            self.cordon(node, false).await;
+        }
+    }
+
+    pub(crate) async fn delete_all(&self) {
+        for (kind, _, job) in self.jobs().await {
+            self.delete(&kind, name(&job)).await;
+        }
+        for pod in self.list(&pods()).await {
+            self.delete(&pods(), name(&pod)).await;
+        }
+        // A group whose pods have failed waits for others. It is ended by the deletion of its Workload.
+        for workload in self.list(&workloads()).await {
+            if workload.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Pod") {
+                self.delete(&workloads(), name(&workload)).await;
+            }
+        }
+    }
+}
