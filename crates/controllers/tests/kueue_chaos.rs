@@ -26,7 +26,7 @@ use kueue_chaos::world::World;
 /// Seeds of a run without `CHAOS_SEEDS`.
 const SEEDS: (u64, u64) = (1, 12);
 /// After this pause the controller has reacted to an action.
-const REACTION_MS: u64 = 5_000;
+const REACTION_MS: u64 = 1_000;
 const STEP: Duration = Duration::from_secs(30);
 const STEPS_MAX: u32 = 40;
 

@@ -46,8 +46,11 @@ fn told(workload: Option<&DynamicObject>) -> String {
 }
 
 /// The CPUs in use by cluster queue and flavor. While a Workload takes the place of another one, both have the quota.
+/// A deactivated Workload counts no longer, also before its pods have stopped.
 fn used(all: &[DynamicObject]) -> BTreeMap<(String, String), u64> {
-    let holders = || all.iter().filter(|workload| holds_quota(workload));
+    let counts =
+        |workload: &&DynamicObject| holds_quota(workload) && workload.data["spec"]["active"] != false;
+    let holders = || all.iter().filter(counts);
     let continued: BTreeSet<_> = holders()
         .filter_map(|workload| workload.metadata.annotations.as_ref()?.get(CONTINUES)?.split('/').nth(1))
         .collect();
@@ -81,7 +84,8 @@ impl World {
             .into_iter()
             .map(|text| format!("the auditor disagrees: {text}"))
             .collect();
-        let used = used(&self.list(&workloads()).await);
+        let all = self.list(&workloads()).await;
+        let used = used(&all);
         let quota = |at: usize| self.quotas[0][at].max(self.quotas[1][at]);
         let cohort: Vec<_> =
             (0..self.script.queues.len()).filter(|at| self.script.queues[*at].in_cohort).collect();
@@ -105,6 +109,11 @@ impl World {
             if now > shared.max(earlier) {
                 problems.push(format!("the cohort uses {now} of {shared} in {flavor}"));
             }
+        }
+        if !problems.is_empty() {
+            let line =
+                |workload: &DynamicObject| format!("\n    {}: {}", name(workload), told(Some(workload)));
+            problems.push(all.iter().filter(|workload| holds_quota(workload)).map(line).collect());
         }
         *before = used;
         problems
@@ -174,9 +183,17 @@ impl World {
             }
         }
         for (_, field, job) in self.jobs().await {
-            let is_of = |pod: &&DynamicObject| is_owned_by(pod, job.metadata.uid.as_ref()) && !is_over(pod);
-            if job.data.pointer(field) == Some(&json!(true)) && pods.iter().any(|pod| is_of(&pod)) {
-                problems.push(format!("{} is suspended and has pods", name(&job)));
+            let mut own =
+                pods.iter().filter(|pod| is_owned_by(pod, job.metadata.uid.as_ref()) && !is_over(pod));
+            let is_suspended = job.data.pointer(field) == Some(&json!(true));
+            if let Some(pod) = own.find(|pod| is_suspended || is_gated(pod)) {
+                let state = if is_suspended { "suspended" } else { "admitted" };
+                problems.push(format!(
+                    "{} is {state} and has pod {}, gated: {}",
+                    name(&job),
+                    name(pod),
+                    is_gated(pod)
+                ));
             }
         }
         problems
