@@ -101,6 +101,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     usage_order::check(snapshot, plan, &pending, &mut found);
     preemption::check_nominated(&mut cluster, snapshot, &decided, &mut found);
     let mut terminating = preemption::terminating(world);
+    let terminating_before = terminating.clone();
     if reservation::backfill_reserves(world) {
         reservation::check(&mut cluster, snapshot, plan, &pending, &strict_heads, &decided, &mut found);
     }
@@ -176,8 +177,11 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             && !reservation::has_reservation(world, gang)
         {
             let least = elastic::at_min_count(gang);
+            // What this plan preempts does not wake a gang that is parked: it is tried again when the victims are gone.
+            let is_parked = !decided.contains_key(gang.uid.as_str());
+            let leaving = if is_parked { &terminating_before } else { &terminating };
             let placement = fit::first_fit(&cluster, &least).or_else(|| {
-                preemption::first_fit_with_preemption(&mut cluster, world, &least, &terminating)
+                preemption::first_fit_with_preemption(&mut cluster, world, &least, leaving)
                     .filter(|_| !gang.gated)
             });
             match placement {

@@ -176,7 +176,8 @@ impl World {
 
     /// Performs an action. If it has no object, nothing happens.
     pub(crate) async fn perform(&mut self, action: &Action) {
-        self.quotas[0] = self.quotas[1].clone();
+        let [now, restored] = &mut self.quotas;
+        now.clone_from(restored);
         match action {
             Action::Submit(submission) => self.submit(submission).await,
             Action::DeleteJob(number) => {

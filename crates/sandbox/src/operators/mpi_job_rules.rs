@@ -150,7 +150,7 @@ impl Observed<'_> {
     /// Deletes the workers; those that have ended stay if only the running ones are to go.
     fn clean(&self) -> Vec<Step> {
         let keeps_ended = self.policy()["cleanPodPolicy"] == "Running";
-        let goes = |pod: &&Arc<Pod>| !pod.metadata.is_deleting() && !(keeps_ended && pod.is_finished());
+        let goes = |pod: &&Arc<Pod>| !(pod.metadata.is_deleting() || (keeps_ended && pod.is_finished()));
         self.workers.iter().filter(goes).cloned().map(Step::Delete).collect()
     }
 
