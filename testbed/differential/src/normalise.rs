@@ -39,7 +39,7 @@ impl Names {
             uid: regex("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
             time: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
             microtime: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"),
-            address: regex(r"\b10\.96\.\d+\.\d+\b"),
+            address: regex(r"\b(10|127)\.96\.\d+\.\d+\b"),
             age: regex(r"^(\d+[smhdy]){1,2}$"),
             number: regex(r"\b\d+\b"),
         }
