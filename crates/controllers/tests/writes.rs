@@ -7,8 +7,10 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use common::jobs::*;
+use common::kueue::*;
 use common::{Cluster, Group, example, renamed, resource, wrappers};
-use controllers::Config;
+use controllers::{Config, Kueue};
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -221,4 +223,50 @@ async fn pods_of_a_dispatched_gang_are_ungated_while_other_gangs_are_dispatched(
     pod_of(&cluster, &job, "a").await;
     let is_let_go = |pod: &DynamicObject| pod.data["spec"]["schedulingGates"] == Value::Null;
     cluster.wait(&resource("v1", "Pod", "pods"), "default", "a", is_let_go).await;
+}
+
+/// The writes about jobs and their Workloads: method, resource and subresource. Without Events and the statuses of queues.
+fn about_jobs(writes: &Mutex<Vec<String>>) -> Vec<String> {
+    let is_about = |write: &&String| !write.ends_with("/events") && !write.contains("queues/");
+    let all = std::mem::take(&mut *writes.lock().unwrap());
+    let shown = |write: &String| {
+        let (method, path) = write.split_once(' ').unwrap();
+        let (_, path) = path.split_once("/namespaces/default/").unwrap();
+        let mut parts = path.split('/');
+        let (resource, subresource) = (parts.next().unwrap(), parts.nth(1).unwrap_or_default());
+        format!("{method} {resource} {subresource}").trim_end().to_owned()
+    };
+    all.iter().filter(is_about).map(shown).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_in_a_queue_takes_three_writes_to_run_and_two_to_end() {
+    let cluster = kueue_cluster().await;
+    let (client, writes) = recording(&cluster);
+    let config = Config { kueue: Kueue::Scheduler, jobs: all_kinds(), ..Config::default() };
+    let _controller = cluster.start(client, config);
+    gpu_queue(&cluster, 8, json!({})).await;
+    let ray = Jobs::of(&cluster, "ray.io/rayjob");
+    ray.install().await;
+    cluster.settled().await;
+    writes.lock().unwrap().clear();
+    let starts = |resource| ["POST workloads", "PATCH workloads status", resource].map(str::to_owned);
+    let ends = ["PATCH workloads status", "PATCH workloads"];
+
+    submit_job(&cluster, job("train", 2)).await;
+    running(&cluster, "train").await;
+    cluster.settled().await;
+    assert_eq!(about_jobs(&writes), starts("PUT jobs"));
+    let complete = json!({"type": "Complete", "status": "True", "message": "done"});
+    status(&cluster, "train", json!({"conditions": [complete]})).await;
+    cluster.settled().await;
+    assert_eq!(about_jobs(&writes), ends);
+
+    ray.submit("serve", ray_job(1)).await;
+    ray.running("serve").await;
+    cluster.settled().await;
+    assert_eq!(about_jobs(&writes), starts("PUT rayjobs"));
+    ray.status("serve", &json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"})).await;
+    cluster.settled().await;
+    assert_eq!(about_jobs(&writes), ends);
 }
