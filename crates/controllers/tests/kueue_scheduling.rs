@@ -453,3 +453,22 @@ async fn each_pod_set_that_lacks_quota_beside_those_before_it_is_named() {
         format!("{}; {}", lacks("a", &more(1)), lacks("b", full))
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_comes_in_the_place_of_a_deleted_one_has_a_status_at_once() {
+    let cluster = kueue_cluster().await;
+    let _controller = kueue_controller(&cluster);
+    let began = Instant::now();
+    queue(&cluster, "team", 4, json!({})).await;
+    let queues = kind("LocalQueue", "localqueues");
+    let has_status = |queue: &DynamicObject| !queue.data["status"]["conditions"].is_null();
+    let first = cluster.wait(&queues, "default", "team", has_status).await;
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+
+    let began = Instant::now();
+    cluster.delete_now(&queues, "default", "team").await;
+    create(&cluster, "LocalQueue", "localqueues", "team", json!({"clusterQueue": "team"})).await;
+    let second = cluster.wait(&queues, "default", "team", has_status).await;
+    assert_ne!(first.metadata.uid, second.metadata.uid);
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+}

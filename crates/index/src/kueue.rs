@@ -427,17 +427,32 @@ impl Index {
         self.kueue.cohorts.get(name)
     }
 
+    /// The metadata of an object; `None` if it is not there.
+    fn queue_meta(&self, key: &QueueKey) -> Option<&Meta> {
+        let kueue = &self.kueue;
+        match key {
+            QueueKey::Cluster(name) => kueue.cluster_queues.get(name).map(|queue| &queue.metadata),
+            QueueKey::Local(namespace, name) => {
+                self.local_queue(namespace, name).map(|queue| &queue.metadata)
+            }
+            QueueKey::Cohort(name) => kueue.cohorts.get(name).map(|cohort| &cohort.metadata),
+            QueueKey::Flavor(name) => kueue.flavors.get(name).map(|flavor| &flavor.metadata),
+            QueueKey::Topology(name) => kueue.topologies.get(name).map(|topology| &topology.metadata),
+            QueueKey::Check(name) => kueue.checks.get(name).map(|check| &check.metadata),
+        }
+    }
+
+    /// The uid of an object; `None` if it is not there.
+    pub fn queue_uid(&self, key: &QueueKey) -> Option<&str> {
+        self.queue_meta(key).map(|meta| meta.uid.as_str())
+    }
+
     /// The finalizers that an object is to have, if they are others than it has: a `ClusterQueue` is kept until no
     /// admitted Workload is left in it, a `ResourceFlavor` and an `AdmissionCheck` until no queue names them, a `Topology`
     /// until no flavor does.
     pub fn wanted_finalizers(&self, key: &QueueKey) -> Option<Vec<String>> {
-        let meta = match key {
-            QueueKey::Cluster(name) => &self.kueue.cluster_queues.get(name)?.metadata,
-            QueueKey::Flavor(name) => &self.kueue.flavors.get(name)?.metadata,
-            QueueKey::Topology(name) => &self.kueue.topologies.get(name)?.metadata,
-            QueueKey::Check(name) => &self.kueue.checks.get(name)?.metadata,
-            QueueKey::Cohort(_) | QueueKey::Local(..) => return None,
-        };
+        let has_finalizer = !matches!(key, QueueKey::Cohort(_) | QueueKey::Local(..));
+        let meta = self.queue_meta(key).filter(|_| has_finalizer)?;
         match (meta.is_deleting(), meta.has_finalizer(FINALIZER)) {
             (false, false) => Some(meta.finalizers.iter().cloned().chain([FINALIZER.to_owned()]).collect()),
             (true, true) if !self.is_used(key) => Some(meta.finalizers_without(FINALIZER)),

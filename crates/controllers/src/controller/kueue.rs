@@ -59,6 +59,8 @@ pub(super) struct KueueState {
     figures: Figures,
     /// The last written status of each queue.
     written: BTreeMap<QueueKey, Value>,
+    /// The uids of the objects that these statuses are of.
+    queue_uids: BTreeMap<QueueKey, String>,
     /// When the usage of local queues was written last.
     sampled: BTreeMap<QueueKey, MicroTime>,
 }
@@ -211,6 +213,7 @@ impl State {
         self.forget_gone(&index, &queues);
         self.note_shares(&index, &queues);
         for key in queues {
+            self.note_successor(&index, &key);
             self.kueue.figures.change(key, now);
         }
         self.write_queues(&index, now);

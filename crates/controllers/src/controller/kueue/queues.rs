@@ -35,6 +35,22 @@ impl State {
         }
     }
 
+    /// Forgets what was written about an object that is gone, or in whose place another one of its name has come.
+    pub(super) fn note_successor(&mut self, index: &Index, key: &QueueKey) {
+        let kueue = &mut self.kueue;
+        let uid = index.queue_uid(key);
+        if kueue.queue_uids.get(key).map(String::as_str) == uid {
+            return;
+        }
+        kueue.written.remove(key);
+        kueue.sampled.remove(key);
+        kueue.figures.forget(key);
+        match uid {
+            Some(uid) => drop(kueue.queue_uids.insert(key.clone(), uid.to_owned())),
+            None => drop(kueue.queue_uids.remove(key)),
+        }
+    }
+
     /// With fair sharing, the shares of the cohorts above changed queues, and of all queues in them, may have changed.
     pub(super) fn note_shares(&mut self, index: &Index, changed: &BTreeSet<QueueKey>) {
         if self.config.kueue_options.fair_sharing.is_none() {
@@ -83,9 +99,6 @@ impl State {
         }
         let Some(status) = statuses::of(index, key, now, self.config.kueue_options.fair_sharing.is_some())
         else {
-            self.kueue.written.remove(key);
-            self.kueue.figures.forget(key);
-            self.kueue.sampled.remove(key);
             return None;
         };
         if let Some(rules) =
