@@ -97,10 +97,8 @@ impl State {
         if let Some(finalizers) = index.wanted_finalizers(key) {
             return Some(QueueWrite::Finalizers(finalizers));
         }
-        let Some(status) = statuses::of(index, key, now, self.config.kueue_options.fair_sharing.is_some())
-        else {
-            return None;
-        };
+        let shares = self.config.kueue_options.fair_sharing.is_some();
+        let status = statuses::of(index, key, now, shares)?;
         if let Some(rules) =
             self.config.kueue_options.rules.usage.as_ref().filter(|_| !status["fairSharing"].is_null())
             && matches!(key, QueueKey::Local(..))
