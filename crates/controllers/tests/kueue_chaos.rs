@@ -43,8 +43,7 @@ fn after_any_actions_and_a_repair_every_job_that_may_run_runs_and_nobody_holds_q
     );
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
-        loop {
-            let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+        while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
             let script = Script::new(seed);
             if let Err(text) = run(&script) {
                 eprintln!("{text}\n{script}");
