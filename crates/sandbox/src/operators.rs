@@ -30,74 +30,45 @@ pub(crate) use mpi_job::MpiJobs;
 pub(crate) use training::TrainingJobs;
 pub(crate) use training_rules::{JAX, PADDLE, PYTORCH, TENSORFLOW, XGBOOST};
 
-/// A `JobSet`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct JobSet {
-    pub(crate) metadata: Meta,
-    pub(crate) spec: Value,
-    pub(crate) status: Value,
-}
-
-/// A `LeaderWorkerSet`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct LeaderWorkerSet {
-    pub(crate) metadata: Meta,
-    pub(crate) spec: Value,
-    pub(crate) status: Value,
-}
-
-/// An `MPIJob`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct MpiJob {
-    pub(crate) metadata: Meta,
-    pub(crate) spec: Value,
-    pub(crate) status: Value,
-}
-
-/// A job of the training operator; `K` is its kind.
+/// An object of an operator's kind, whose rules read its spec and write its status; `K` is the kind: a position in [`KINDS`], or
+/// one of the constants after them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct TrainingJob<const K: usize> {
+pub(crate) struct Custom<const K: usize> {
     pub(crate) metadata: Meta,
     pub(crate) spec: Value,
     pub(crate) status: Value,
 }
 
-impl<'de, const K: usize> Deserialize<'de> for TrainingJob<K> {
+impl<'de, const K: usize> Deserialize<'de> for Custom<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let JobSet { metadata, spec, status } = JobSet::deserialize(deserializer)?;
+        // `serde` derives nothing for constants as parameters.
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Fields {
+            metadata: Meta,
+            spec: Value,
+            status: Value,
+        }
+        let Fields { metadata, spec, status } = Fields::deserialize(deserializer)?;
         Ok(Self { metadata, spec, status })
     }
 }
 
-impl Resource for JobSet {
-    const KIND: Kind = Kind::JOB_SET;
+const JOB_SET: usize = KINDS.len();
+const LEADER_WORKER_SET: usize = JOB_SET + 1;
+const MPI_JOB: usize = JOB_SET + 2;
 
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
+pub(crate) type JobSet = Custom<JOB_SET>;
+pub(crate) type LeaderWorkerSet = Custom<LEADER_WORKER_SET>;
+pub(crate) type MpiJob = Custom<MPI_JOB>;
 
-impl Resource for LeaderWorkerSet {
-    const KIND: Kind = Kind::LEADER_WORKER_SET;
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
-
-impl Resource for MpiJob {
-    const KIND: Kind = Kind::MPI_JOB;
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
-
-impl<const K: usize> Resource for TrainingJob<K> {
-    const KIND: Kind = KINDS[K].kind;
+impl<const K: usize> Resource for Custom<K> {
+    const KIND: Kind = match K {
+        JOB_SET => Kind::JOB_SET,
+        LEADER_WORKER_SET => Kind::LEADER_WORKER_SET,
+        MPI_JOB => Kind::MPI_JOB,
+        training => KINDS[training].kind,
+    };
 
     fn meta(&self) -> &Meta {
         &self.metadata

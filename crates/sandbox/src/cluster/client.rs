@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::kinds::{Kind, Resource};
+use super::merge_patch::merge_patch;
 use super::store::Store;
 use crate::Clock;
 use crate::wire::{Key, Meta, Stamp};
@@ -142,6 +143,24 @@ impl Cluster {
     ) -> Result<Arc<K>, Error> {
         let path = format!("{}/status", K::KIND.path(&meta.key()));
         self.patch_at(store, meta, path, json!({ "status": status }), precondition).await
+    }
+
+    /// Writes the status of an object that has this one, if it is another one. An object that is gone needs none.
+    pub(crate) async fn change_status<K: Resource>(
+        &self,
+        store: &Store<K>,
+        meta: &Meta,
+        known: &Value,
+        status: &Value,
+    ) -> Result<(), Error> {
+        if status == known {
+            return Ok(());
+        }
+        let patch = merge_patch(known, status);
+        match self.patch_status(store, meta, patch, Precondition::ResourceVersion).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            written => written.map(drop),
+        }
     }
 
     async fn patch_at<K: Resource>(

@@ -68,11 +68,23 @@ impl Recorder {
     }
 
     pub(crate) fn normal<K: Resource>(&self, involved_object: &K, reason: &str, message: impl Into<String>) {
-        self.record(K::KIND, involved_object.meta(), "", EventKind::Normal, reason, message.into());
+        self.tell(involved_object, false, reason, message);
     }
 
     pub(crate) fn warning<K: Resource>(&self, involved_object: &K, reason: &str, message: impl Into<String>) {
-        self.record(K::KIND, involved_object.meta(), "", EventKind::Warning, reason, message.into());
+        self.tell(involved_object, true, reason, message);
+    }
+
+    /// Records a warning, or a normal Event.
+    pub(crate) fn tell<K: Resource>(
+        &self,
+        involved_object: &K,
+        is_warning: bool,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        let kind = if is_warning { EventKind::Warning } else { EventKind::Normal };
+        self.record(K::KIND, involved_object.meta(), "", kind, reason, message.into());
     }
 
     /// Records an Event about an object, or about the part of it in `field_path`.

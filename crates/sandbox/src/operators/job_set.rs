@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::JobSet;
 use super::job_set_rules::{self, Step};
-use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store, merge_patch};
+use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store};
 use crate::wire::{Job, Key};
 
 /// The value of `managedBy` for this operator.
@@ -35,8 +35,8 @@ impl JobSets {
     }
 
     pub(crate) fn job_changed(&self, job: &Job) {
-        if let Some(owner) = job.metadata.controller().filter(|owner| owner.kind == "JobSet") {
-            self.queue.add(Key::new(&*job.metadata.namespace, &*owner.name));
+        if let Some(key) = job.metadata.controller_of_kind("JobSet") {
+            self.queue.add(key);
         }
     }
 
@@ -53,23 +53,10 @@ impl JobSets {
             self.act(&set, step).await?;
         }
         for (is_warning, reason, message) in decision.events {
-            if is_warning {
-                self.recorder.warning(&*set, reason, message);
-            } else {
-                self.recorder.normal(&*set, reason, message);
-            }
+            self.recorder.tell(&*set, is_warning, reason, message);
         }
-        if decision.status != set.status {
-            let patch = merge_patch(&set.status, &decision.status);
-            match self
-                .cluster
-                .patch_status(&self.store, &set.metadata, patch, Precondition::ResourceVersion)
-                .await
-            {
-                Err(error) if error.is_not_found() => {}
-                written => drop(written?),
-            }
-        }
+        let write = self.cluster.change_status(&self.store, &set.metadata, &set.status, &decision.status);
+        write.await?;
         let pause = decision.wake_s.and_then(|seconds| u64::try_from(seconds).ok());
         Ok(pause.map(|seconds| Instant::now() + Duration::from_secs(seconds)))
     }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::LeaderWorkerSet;
 use super::leader_worker_set_rules::{self, Group, SET_NAME, Step};
-use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store, merge_patch};
+use crate::cluster::{Cluster, Delete, Error, Queue, Recorder, Store};
 use crate::wire::{Key, Pod};
 
 /// The operator.
@@ -50,15 +50,8 @@ impl LeaderWorkerSets {
         if let Some((reason, message)) = decision.event {
             self.recorder.normal(&*set, reason, message);
         }
-        if decision.status != set.status {
-            let patch = merge_patch(&set.status, &decision.status);
-            let write =
-                self.cluster.patch_status(&self.store, &set.metadata, patch, Precondition::ResourceVersion);
-            match write.await {
-                Err(error) if error.is_not_found() => {}
-                written => drop(written?),
-            }
-        }
+        let write = self.cluster.change_status(&self.store, &set.metadata, &set.status, &decision.status);
+        write.await?;
         Ok(None)
     }
 

@@ -177,19 +177,24 @@ impl Wanted<'_> {
         let templates = &self.set.spec["leaderWorkerTemplate"];
         let own = &templates["leaderTemplate"];
         let template = if own.is_object() { own } else { &templates["workerTemplate"] };
-        self.pod(template::pod(template, self.set), number, 0)
+        let name = self.leader_name(number);
+        self.complete(template::named_pod(template, self.set, &name), number, 0)
     }
 
     fn worker(&self, group: &Group, worker: usize) -> Value {
         let template = &self.set.spec["leaderWorkerTemplate"]["workerTemplate"];
-        self.pod(template::pod(template, &*group.leader), group.number(), worker)
+        let name = format!("{}-{worker}", self.leader_name(group.number()));
+        self.complete(template::named_pod(template, &*group.leader, &name), group.number(), worker)
     }
 
-    /// Completes the pod with its place in the set.
-    fn pod(&self, mut pod: Value, group: usize, worker: usize) -> Value {
+    fn leader_name(&self, group: usize) -> String {
+        format!("{}-{group}", self.set.meta().name)
+    }
+
+    /// Completes a pod with its place in the set.
+    fn complete(&self, mut pod: Value, group: usize, worker: usize) -> Value {
         let meta = self.set.meta();
-        let leader = format!("{}-{group}", meta.name);
-        let name = if worker == 0 { leader.clone() } else { format!("{leader}-{worker}") };
+        let leader = self.leader_name(group);
         let key = template::hash(&json!(format!("{}/{leader}", meta.namespace)));
         let labels = [
             (SET_NAME, meta.name.clone()),
@@ -203,13 +208,9 @@ impl Wanted<'_> {
         if worker > 0 {
             template::set_metadata(&mut pod, "annotations", [(LEADER_NAME, leader.clone())]);
         }
-        if let Some(metadata) = pod["metadata"].as_object_mut() {
-            metadata.remove("generateName");
-            metadata.insert("name".into(), json!(name));
-        }
         let own_domain = self.set.spec["networkConfig"]["subdomainPolicy"] == "UniquePerReplica";
         let domain = if own_domain { &leader } else { &meta.name };
-        pod["spec"]["hostname"] = json!(name);
+        pod["spec"]["hostname"] = pod["metadata"]["name"].clone();
         pod["spec"]["subdomain"] = json!(domain);
         let variables = [
             ("LWS_LEADER_ADDRESS", format!("{leader}.{domain}.{}", meta.namespace)),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::MpiJob;
 use super::mpi_job_rules::{self, JOB_NAME, Observed, Step};
-use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store, merge_patch};
+use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store};
 use crate::wire::{Job, Key, Pod};
 
 /// The value of `managedBy` for this operator.
@@ -36,8 +36,8 @@ impl MpiJobs {
     }
 
     pub(crate) fn job_changed(&self, job: &Job) {
-        if let Some(owner) = job.metadata.controller().filter(|owner| owner.kind == "MPIJob") {
-            self.queue.add(Key::new(&*job.metadata.namespace, &*owner.name));
+        if let Some(key) = job.metadata.controller_of_kind("MPIJob") {
+            self.queue.add(key);
         }
     }
 
@@ -66,21 +66,10 @@ impl MpiJobs {
             self.act(&job, step).await?;
         }
         for (is_warning, reason, message) in decision.events {
-            if is_warning {
-                self.recorder.warning(&*job, &reason, message);
-            } else {
-                self.recorder.normal(&*job, &reason, message);
-            }
+            self.recorder.tell(&*job, is_warning, &reason, message);
         }
-        if decision.status != job.status {
-            let patch = merge_patch(&job.status, &decision.status);
-            let write =
-                self.cluster.patch_status(&self.store, &job.metadata, patch, Precondition::ResourceVersion);
-            match write.await {
-                Err(error) if error.is_not_found() => {}
-                written => drop(written?),
-            }
-        }
+        let write = self.cluster.change_status(&self.store, &job.metadata, &job.status, &decision.status);
+        write.await?;
         Ok(None)
     }
 

@@ -214,12 +214,7 @@ impl Observed<'_> {
     }
 
     fn worker(&self, index: usize) -> Value {
-        let mut pod = template::pod(&self.template("Worker", Some(index)), self.job);
-        if let Some(metadata) = pod["metadata"].as_object_mut() {
-            metadata.remove("generateName");
-            metadata.insert("name".into(), json!(self.worker_name(index)));
-        }
-        pod
+        template::named_pod(&self.template("Worker", Some(index)), self.job, &self.worker_name(index))
     }
 
     fn launcher_job(&self) -> Value {

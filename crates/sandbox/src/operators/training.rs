@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::time::Instant;
 
-use super::TrainingJob;
+use super::Custom;
 use super::training_rules::{self, KINDS, Observed};
-use crate::cluster::{
-    Cluster, Controller, Delete, Error, Precondition, Queue, Recorder, Resource as _, Store, merge_patch,
-};
+use crate::cluster::{Cluster, Controller, Delete, Error, Queue, Recorder, Store};
 use crate::wire::{Key, Pod};
 use crate::workloads::template;
 
@@ -20,7 +17,7 @@ const OPERATOR: &str = "kubeflow.org/training-operator";
 /// The operator of the kind at position `K` of [`KINDS`].
 pub(crate) struct TrainingJobs<const K: usize> {
     cluster: Cluster,
-    store: Arc<Store<TrainingJob<K>>>,
+    store: Arc<Store<Custom<K>>>,
     pods: Arc<Store<Pod>>,
     recorder: Recorder,
     pub(crate) queue: Queue<Key>,
@@ -29,7 +26,7 @@ pub(crate) struct TrainingJobs<const K: usize> {
 impl<const K: usize> TrainingJobs<K> {
     pub(crate) fn new(
         cluster: Cluster,
-        store: Arc<Store<TrainingJob<K>>>,
+        store: Arc<Store<Custom<K>>>,
         pods: Arc<Store<Pod>>,
         recorder: &Recorder,
     ) -> Self {
@@ -44,9 +41,8 @@ impl<const K: usize> TrainingJobs<K> {
     }
 
     pub(crate) fn pod_changed(&self, pod: &Pod) {
-        let is_kind = |kind: &str| kind == KINDS[K].kind.name;
-        if let Some(owner) = pod.metadata.controller().filter(|owner| is_kind(&owner.kind)) {
-            self.queue.add(Key::new(&*pod.metadata.namespace, &*owner.name));
+        if let Some(key) = pod.metadata.controller_of_kind(KINDS[K].kind.name) {
+            self.queue.add(key);
         }
     }
 }
@@ -82,12 +78,8 @@ impl<const K: usize> Controller for TrainingJobs<K> {
             self.recorder.normal(&*job, "SuccessfulDeletePod", message);
         }
         for new in decision.create {
-            let mut pod = template::pod(&new.template, &*job);
+            let mut pod = template::named_pod(&new.template, &*job, &new.name);
             template::set_metadata(&mut pod, "labels", new.labels);
-            if let Some(metadata) = pod["metadata"].as_object_mut() {
-                metadata.remove("generateName");
-                metadata.insert("name".into(), json!(new.name));
-            }
             match self.cluster.create(&self.pods, &key.namespace, &pod).await {
                 Err(error) if error.is_conflict() => {}
                 Err(error) => {
@@ -102,27 +94,14 @@ impl<const K: usize> Controller for TrainingJobs<K> {
             }
         }
         for (is_warning, reason, message) in decision.events {
-            if is_warning {
-                self.recorder.warning(&*job, &reason, message);
-            } else {
-                self.recorder.normal(&*job, &reason, message);
-            }
+            self.recorder.tell(&*job, is_warning, &reason, message);
         }
         if decision.is_expired {
             self.cluster.delete(&self.store, &job.metadata, Delete::default()).await?;
             return Ok(None);
         }
-        if decision.status != job.status {
-            let patch = merge_patch(&job.status, &decision.status);
-            match self
-                .cluster
-                .patch_status(&self.store, job.meta(), patch, Precondition::ResourceVersion)
-                .await
-            {
-                Err(error) if error.is_not_found() => {}
-                written => drop(written?),
-            }
-        }
+        let write = self.cluster.change_status(&self.store, &job.metadata, &job.status, &decision.status);
+        write.await?;
         let pause = decision.wake_s.and_then(|seconds| u64::try_from(seconds).ok());
         Ok(pause.map(|seconds| Instant::now() + Duration::from_secs(seconds)))
     }

@@ -168,46 +168,50 @@ impl Wiring {
         self.custom.push(Box::new(move |tasks, cluster| drop(tasks.spawn(reflect(cluster, store)))));
     }
 
+    /// Runs an operator, which handles every change of its custom resources when they are installed.
+    fn run_operator<K: Resource, C: Controller<Key = Key>>(
+        &mut self,
+        store: &Arc<Store<K>>,
+        operator: C,
+    ) -> Arc<C> {
+        let operator = self.run(operator);
+        let handler = operator.clone();
+        store.on_change(vec![Box::new(move |change| handler.queue().add(change.latest().meta().key()))]);
+        self.watch_later(store);
+        operator
+    }
+
     fn job_sets(&mut self) {
         let store = Arc::new(Store::<JobSet>::new());
         let (cluster, jobs) = (self.cluster.clone(), self.jobs.clone());
-        let sets = self.run(JobSets::new(cluster, store.clone(), jobs, &self.recorder));
-        let handler = sets.clone();
-        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        let sets = self.run_operator(&store, JobSets::new(cluster, store.clone(), jobs, &self.recorder));
         self.on_job.push(Box::new(move |change| sets.job_changed(change.latest())));
-        self.watch_later(&store);
     }
 
     fn leader_worker_sets(&mut self) {
         let store = Arc::new(Store::<LeaderWorkerSet>::new());
         let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
-        let sets = self.run(LeaderWorkerSets::new(cluster, store.clone(), pods, &self.recorder));
-        let handler = sets.clone();
-        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        let operator = LeaderWorkerSets::new(cluster, store.clone(), pods, &self.recorder);
+        let sets = self.run_operator(&store, operator);
         self.on_pod.push(Box::new(move |change| sets.pod_changed(change.latest())));
-        self.watch_later(&store);
     }
 
     fn mpi_jobs(&mut self) {
         let store = Arc::new(Store::<MpiJob>::new());
         let (cluster, jobs, pods) = (self.cluster.clone(), self.jobs.clone(), self.pods.clone());
-        let mpi = self.run(MpiJobs::new(cluster, store.clone(), jobs, pods, &self.recorder));
-        let handler = mpi.clone();
-        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        let operator = MpiJobs::new(cluster, store.clone(), jobs, pods, &self.recorder);
+        let mpi = self.run_operator(&store, operator);
         let handler = mpi.clone();
         self.on_job.push(Box::new(move |change| handler.job_changed(change.latest())));
         self.on_pod.push(Box::new(move |change| mpi.pod_changed(change.latest())));
-        self.watch_later(&store);
     }
 
     fn training_jobs<const K: usize>(&mut self) {
         let store = Arc::new(Store::new());
         let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
-        let jobs = self.run(TrainingJobs::<K>::new(cluster, store.clone(), pods, &self.recorder));
-        let handler = jobs.clone();
-        store.on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        let operator = TrainingJobs::<K>::new(cluster, store.clone(), pods, &self.recorder);
+        let jobs = self.run_operator(&store, operator);
         self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
-        self.watch_later(&store);
     }
 
     fn node_controller(&mut self) -> Arc<NodeController> {

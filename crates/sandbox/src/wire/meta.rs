@@ -97,6 +97,12 @@ impl Meta {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
+    /// The key of its controller, if that is of this kind.
+    pub(crate) fn controller_of_kind(&self, kind: &str) -> Option<Key> {
+        let owner = self.controller().filter(|owner| owner.kind == kind)?;
+        Some(Key::new(&*self.namespace, &*owner.name))
+    }
+
     pub(crate) fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }

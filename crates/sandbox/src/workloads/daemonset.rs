@@ -50,8 +50,8 @@ impl DaemonSets {
     }
 
     pub(crate) fn pod_changed(&self, pod: &Pod) {
-        if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "DaemonSet") {
-            self.queue.add(Key::new(&*pod.metadata.namespace, &*owner.name));
+        if let Some(key) = pod.metadata.controller_of_kind("DaemonSet") {
+            self.queue.add(key);
         }
     }
 

@@ -42,17 +42,15 @@ impl Deployments {
     }
 
     pub(crate) fn set_changed(&self, set: &ReplicaSet) {
-        if let Some(owner) = set.metadata.controller().filter(|owner| owner.kind == "Deployment") {
-            self.queue.add(Key::new(&*set.metadata.namespace, &*owner.name));
+        if let Some(key) = set.metadata.controller_of_kind("Deployment") {
+            self.queue.add(key);
         }
     }
 
     /// Queues the Deployment of a deleted pod: strategy `Recreate` waits for old pods to be gone.
     pub(crate) fn pod_removed(&self, pod: &Pod) {
-        let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet") else {
-            return;
-        };
-        if let Some(set) = self.sets.get(&Key::new(&*pod.metadata.namespace, &*owner.name)) {
+        let set = pod.metadata.controller_of_kind("ReplicaSet").and_then(|key| self.sets.get(&key));
+        if let Some(set) = set {
             self.set_changed(&set);
         }
     }

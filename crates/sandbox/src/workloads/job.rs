@@ -44,8 +44,8 @@ impl Jobs {
 
     /// Queues the Job of a changed pod.
     pub(crate) fn pod_changed(&self, pod: &Pod) {
-        if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "Job") {
-            self.queue.add(Key::new(&*pod.metadata.namespace, &*owner.name));
+        if let Some(key) = pod.metadata.controller_of_kind("Job") {
+            self.queue.add(key);
         }
     }
 
@@ -80,12 +80,8 @@ impl Jobs {
                 .patch_status(&self.store, &job.metadata, status, Precondition::ResourceVersion)
                 .await?;
         }
-        for (warning, reason, message) in decision.events {
-            if warning {
-                self.recorder.warning(&**job, reason, message);
-            } else {
-                self.recorder.normal(&**job, reason, message);
-            }
+        for (is_warning, reason, message) in decision.events {
+            self.recorder.tell(&**job, is_warning, reason, message);
         }
         for pod in &decision.release {
             self.remove_finalizer(pod).await?;

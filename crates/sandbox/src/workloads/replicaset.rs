@@ -36,8 +36,8 @@ impl ReplicaSets {
     }
 
     pub(crate) fn pod_changed(&self, pod: &Pod) {
-        if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet") {
-            self.queue.add(Key::new(&*pod.metadata.namespace, &*owner.name));
+        if let Some(key) = pod.metadata.controller_of_kind("ReplicaSet") {
+            self.queue.add(key);
         }
     }
 

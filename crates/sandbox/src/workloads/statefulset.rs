@@ -46,8 +46,8 @@ impl StatefulSets {
     }
 
     pub(crate) fn pod_changed(&self, pod: &Pod) {
-        if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "StatefulSet") {
-            self.queue.add(Key::new(&*pod.metadata.namespace, &*owner.name));
+        if let Some(key) = pod.metadata.controller_of_kind("StatefulSet") {
+            self.queue.add(key);
         }
     }
 
@@ -107,8 +107,8 @@ impl StatefulSets {
 }
 
 fn pod_for_ordinal(set: &StatefulSet, ordinal: i64, revision: &str) -> Value {
-    let mut pod = template::pod(&set.spec.template, set);
     let name = format!("{}-{ordinal}", set.metadata.name);
+    let mut pod = template::named_pod(&set.spec.template, set, &name);
     template::set_metadata(
         &mut pod,
         "labels",
@@ -118,14 +118,10 @@ fn pod_for_ordinal(set: &StatefulSet, ordinal: i64, revision: &str) -> Value {
             ("apps.kubernetes.io/pod-index", ordinal.to_string()),
         ],
     );
-    if let Some(meta) = pod["metadata"].as_object_mut() {
-        meta.remove("generateName");
-    }
     pod["spec"]["hostname"] = json!(name);
     if !set.spec.service_name.is_empty() {
         pod["spec"]["subdomain"] = json!(set.spec.service_name);
     }
-    pod["metadata"]["name"] = json!(name);
     pod
 }
 

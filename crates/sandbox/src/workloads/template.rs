@@ -30,6 +30,16 @@ pub(crate) fn pod<K: Resource>(template: &Value, owner: &K) -> Value {
     pod
 }
 
+/// The same with a fixed name.
+pub(crate) fn named_pod<K: Resource>(template: &Value, owner: &K, name: &str) -> Value {
+    let mut pod = pod(template, owner);
+    if let Some(metadata) = pod["metadata"].as_object_mut() {
+        metadata.remove("generateName");
+        metadata.insert("name".into(), json!(name));
+    }
+    pod
+}
+
 /// Sets entries of a map in the metadata.
 pub(crate) fn set_metadata<'a>(
     object: &mut Value,
