@@ -57,10 +57,8 @@ pub(super) struct KueueState {
     /// What was told about Workloads that get no places after their checks.
     unplaced: BTreeMap<String, String>,
     figures: Figures,
-    /// The last written status of each queue.
-    written: BTreeMap<QueueKey, Value>,
-    /// The uids of the objects that these statuses are of.
-    queue_uids: BTreeMap<QueueKey, String>,
+    /// The last written status of each queue, and the uid of the object that it is of.
+    written: BTreeMap<QueueKey, (String, Value)>,
     /// When the usage of local queues was written last.
     sampled: BTreeMap<QueueKey, MicroTime>,
 }
@@ -139,8 +137,8 @@ impl KueueState {
 pub(crate) enum KueueOutcome {
     /// The Workload with this uid.
     Workload(String, Box<Result<Workload, Error>>),
-    /// A queue.
-    Queue(QueueKey, QueueWrite, Result<(), Error>),
+    /// A queue, and the uid of the object that was written.
+    Queue(QueueKey, String, QueueWrite, Result<(), Error>),
 }
 
 impl Controller {
@@ -213,8 +211,7 @@ impl State {
         self.forget_gone(&index, &queues);
         self.note_shares(&index, &queues);
         for key in queues {
-            self.note_successor(&index, &key);
-            self.kueue.figures.change(key, now);
+            self.figures_changed(&index, key, now);
         }
         self.write_queues(&index, now);
     }
@@ -229,7 +226,10 @@ impl State {
         for ungating in ungatings {
             self.ungate(ungating, None);
         }
-        let Some(row) = index.workload(uid) else { return self.kueue.forget(uid, now) };
+        let Some(row) = index.workload(uid) else {
+            self.config.meter.traces.forget(uid);
+            return self.kueue.forget(uid, now);
+        };
         let stuck: Vec<PodRow> = index.stuck_pods(row).into_iter().cloned().collect();
         self.fail_pods(&stuck, now);
         let pending_since = if row.is_pending() {
@@ -334,14 +334,16 @@ impl State {
     pub(super) fn kueue_done(&mut self, index: &mut Index, outcome: KueueOutcome, now: MicroTime) {
         match outcome {
             KueueOutcome::Workload(uid, written) => self.workload_written(index, &uid, *written, now),
-            KueueOutcome::Queue(key, write, written) => {
+            KueueOutcome::Queue(key, uid, write, written) => {
                 self.kueue.figures.end(&key);
                 match (written, write) {
-                    (Ok(()), QueueWrite::Status(status)) => drop(self.kueue.written.insert(key, status)),
+                    (Ok(()), QueueWrite::Status(status)) => {
+                        drop(self.kueue.written.insert(key, (uid, status)));
+                    }
                     (Ok(()), QueueWrite::Finalizers(_)) => {}
                     (Err(error), _) => {
                         tracing::warn!(?key, %error, "the status of a queue was not written, retrying");
-                        self.kueue.figures.change(key, now);
+                        self.figures_changed(index, key, now);
                     }
                 }
             }

@@ -24,15 +24,15 @@ pub(super) struct Figures {
     /// The same by time, without those that are being written.
     by_time: BTreeSet<(MicroTime, QueueKey)>,
     writing: BTreeSet<QueueKey>,
-    /// When the last write of the status of each began.
-    written: BTreeMap<QueueKey, MicroTime>,
+    /// When the last write of the status of each began, and the uid of the object.
+    written: BTreeMap<QueueKey, (String, MicroTime)>,
 }
 
 impl Figures {
-    /// Applies that the status of a queue may have changed. The first one is written at once.
-    pub(super) fn change(&mut self, key: QueueKey, now: MicroTime) {
-        let last = self.written.get(&key);
-        let due = last.map_or(now, |last| later(now, DELAY_US).max(later(*last, INTERVAL_US)));
+    /// Applies that the status of the queue with this uid may have changed. The first one is written at once.
+    pub(super) fn change(&mut self, key: QueueKey, uid: &str, now: MicroTime) {
+        let last = self.written.get(&key).filter(|(of, _)| of == uid);
+        let due = last.map_or(now, |(_, last)| later(now, DELAY_US).max(later(*last, INTERVAL_US)));
         self.note(key, due);
     }
 
@@ -65,10 +65,10 @@ impl Figures {
         Some(key)
     }
 
-    /// A write begins, at a time if it is of the status.
-    pub(super) fn begin(&mut self, key: QueueKey, status_at: Option<MicroTime>) {
-        if let Some(now) = status_at {
-            self.written.insert(key.clone(), now);
+    /// A write begins; if it is of the status, of the object with a uid at a time.
+    pub(super) fn begin(&mut self, key: QueueKey, status_of: Option<(String, MicroTime)>) {
+        if let Some(status_of) = status_of {
+            self.written.insert(key.clone(), status_of);
         }
         self.writing.insert(key);
     }
@@ -108,11 +108,11 @@ mod tests {
         for ms in 0..10_000 {
             let now = MicroTime(ms * 1000);
             if ms % 7 == 0 {
-                figures.change(queue(0), now);
+                figures.change(queue(0), "uid", now);
                 unwritten.get_or_insert(ms);
             }
             if let Some(key) = figures.pop(now) {
-                figures.begin(key.clone(), Some(now));
+                figures.begin(key.clone(), Some(("uid".into(), now)));
                 figures.end(&key);
                 let late = ms - unwritten.take().unwrap();
                 assert!(late <= 1000, "{late} ms after the first change");
@@ -129,18 +129,18 @@ mod tests {
         let mut figures = Figures::default();
         let late = MicroTime(5_000_000);
         for name in 0..2 * WRITERS {
-            figures.change(queue(2 * WRITERS - name), MicroTime(i64::try_from(name).unwrap()));
+            figures.change(queue(2 * WRITERS - name), "uid", MicroTime(i64::try_from(name).unwrap()));
         }
         let popped: Vec<QueueKey> = std::iter::from_fn(|| {
             let key = figures.pop(late)?;
-            figures.begin(key.clone(), Some(late));
+            figures.begin(key.clone(), Some(("uid".into(), late)));
             Some(key)
         })
         .collect();
         let first: Vec<QueueKey> = (0..WRITERS).map(|name| queue(2 * WRITERS - name)).collect();
         assert_eq!(popped, first);
         assert_eq!(figures.due(), None, "no writer is free");
-        figures.change(popped[0].clone(), late);
+        figures.change(popped[0].clone(), "uid", late);
         figures.end(&popped[0]);
         assert_eq!(figures.pop(late), Some(queue(WRITERS)));
         for key in &popped[1..] {

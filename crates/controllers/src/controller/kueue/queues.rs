@@ -35,20 +35,10 @@ impl State {
         }
     }
 
-    /// Forgets what was written about an object that is gone, or in whose place another one of its name has come.
-    pub(super) fn note_successor(&mut self, index: &Index, key: &QueueKey) {
-        let kueue = &mut self.kueue;
-        let uid = index.queue_uid(key);
-        if kueue.queue_uids.get(key).map(String::as_str) == uid {
-            return;
-        }
-        kueue.written.remove(key);
-        kueue.sampled.remove(key);
-        kueue.figures.forget(key);
-        match uid {
-            Some(uid) => drop(kueue.queue_uids.insert(key.clone(), uid.to_owned())),
-            None => drop(kueue.queue_uids.remove(key)),
-        }
+    /// Lets the status of a queue be written, which may have changed.
+    pub(super) fn figures_changed(&mut self, index: &Index, key: QueueKey, now: MicroTime) {
+        let uid = index.queue_uid(&key).unwrap_or_default();
+        self.kueue.figures.change(key, uid, now);
     }
 
     /// With fair sharing, the shares of the cohorts above changed queues, and of all queues in them, may have changed.
@@ -75,19 +65,22 @@ impl State {
             queues.filter(|name| index.cohorts_of(name).last().is_some_and(|root| roots.contains(root)));
         let keys = cohorts.map(|name| QueueKey::Cohort(name.to_owned()));
         for key in keys.chain(queues.map(|name| QueueKey::Cluster(name.to_owned()))) {
-            self.kueue.figures.change(key, now);
+            self.figures_changed(index, key, now);
         }
     }
 
     pub(super) fn write_queues(&mut self, index: &Index, now: MicroTime) {
         while let Some(key) = self.kueue.figures.pop(now) {
             let Some(write) = self.queue_write(index, &key, now) else { continue };
+            let uid = index.queue_uid(&key).unwrap_or_default().to_owned();
             let is_status = matches!(write, QueueWrite::Status(_));
-            self.kueue.figures.begin(key.clone(), is_status.then_some(now));
+            self.kueue.figures.begin(key.clone(), is_status.then(|| (uid.clone(), now)));
             let (client, observations) = (self.client.clone(), self.observations.clone());
             self.tasks.spawn(async move {
                 let written = write::queue(&client, &key, &write).await;
-                drop(observations.send(Observation::KueueDone(KueueOutcome::Queue(key, write, written))));
+                drop(
+                    observations.send(Observation::KueueDone(KueueOutcome::Queue(key, uid, write, written))),
+                );
             });
         }
     }
@@ -98,30 +91,35 @@ impl State {
             return Some(QueueWrite::Finalizers(finalizers));
         }
         let shares = self.config.kueue_options.fair_sharing.is_some();
-        let status = statuses::of(index, key, now, shares)?;
+        let Some(status) = statuses::of(index, key, now, shares) else {
+            self.kueue.written.remove(key);
+            self.kueue.figures.forget(key);
+            self.kueue.sampled.remove(key);
+            return None;
+        };
+        let written = self.kueue.written.get(key).filter(|(uid, _)| index.queue_uid(key) == Some(uid));
+        let written = written.map(|(_, written)| written);
         if let Some(rules) =
             self.config.kueue_options.rules.usage.as_ref().filter(|_| !status["fairSharing"].is_null())
             && matches!(key, QueueKey::Local(..))
         {
             let sampling_us = rules.sampling_us;
-            return self.sample(key, status, now, sampling_us);
+            let changes = written.map(|written| statuses::compare_usage(written, &status));
+            return self.sample(key, status, changes.unwrap_or((false, true)), now, sampling_us);
         }
-        (self.kueue.written.get(key) != Some(&status)).then_some(QueueWrite::Status(status))
+        (written != Some(&status)).then_some(QueueWrite::Status(status))
     }
 
     /// A status with the usage of a local queue: it is written when the rest has changed, and once per sampling interval
-    /// while the usage changes.
+    /// while the usage changes. Whether the rest is as it was written, and whether the usage has changed.
     fn sample(
         &mut self,
         key: &QueueKey,
         status: Value,
+        (is_alike, has_usage_changed): (bool, bool),
         now: MicroTime,
         sampling_us: i64,
     ) -> Option<QueueWrite> {
-        let (is_alike, has_usage_changed) = match self.kueue.written.get(key) {
-            Some(written) => statuses::compare_usage(written, &status),
-            None => (false, true),
-        };
         if is_alike && !has_usage_changed {
             return None;
         }
@@ -140,9 +138,5 @@ impl State {
 
 /// Whether a queue is deleted.
 fn is_gone(index: &Index, key: &QueueKey) -> bool {
-    match key {
-        QueueKey::Cluster(name) => index.cluster_queue(name).is_none(),
-        QueueKey::Local(namespace, name) => index.local_queue(namespace, name).is_none(),
-        QueueKey::Flavor(_) | QueueKey::Topology(_) | QueueKey::Check(_) | QueueKey::Cohort(_) => false,
-    }
+    matches!(key, QueueKey::Cluster(_) | QueueKey::Local(..)) && index.queue_uid(key).is_none()
 }
