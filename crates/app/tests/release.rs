@@ -3,28 +3,15 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 
-use common::{Up, muster, stderr_of_failure};
+use common::{Up, muster, request, stderr_of_failure};
 use serde_json::{Value, json};
 
 const GATE: &str = "muster.dev/placement";
 
-/// Sends a request to the API server; the body of its answer.
 fn send(address: &str, method: &str, path: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    request(address, &format!("{method} {path}"), body).unwrap()
 }
 
 fn create(address: &str, path: &str, object: &Value) {

@@ -3,34 +3,10 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::Child;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use common::{Up, muster};
-
-/// Killed on drop.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn request(address: &str, head: &str, body: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    let length = body.len();
-    let fields = format!(
-        "Host: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}"
-    );
-    write!(stream, "{head} HTTP/1.1\r\n{fields}\r\n\r\n{body}").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    Some(answer)
-}
+use common::{Process, Up, muster, request};
 
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()

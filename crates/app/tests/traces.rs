@@ -4,25 +4,14 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::Child;
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{muster, up};
+use common::{Process, muster, request, up};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-
-/// Killed on drop.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
 
 /// A collector: its address, and what it receives.
 fn collector() -> (String, mpsc::Receiver<ExportTraceServiceRequest>) {
@@ -52,15 +41,6 @@ fn collector() -> (String, mpsc::Receiver<ExportTraceServiceRequest>) {
         }
     });
     (address, received)
-}
-
-fn request(address: &str, head: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    write!(stream, "{head} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]
@@ -93,7 +73,7 @@ fn an_admission_is_one_trace_from_the_object_to_the_decision_to_the_write() {
     let path = "POST /apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers";
     let began = std::time::Instant::now();
     // The controller installs the definition first.
-    while !request(&server, path, wrapper).starts_with("HTTP/1.1 201") {
+    while !request(&server, path, wrapper).unwrap().starts_with("HTTP/1.1 201") {
         assert!(began.elapsed() < Duration::from_mins(1), "the definition is not installed");
         std::thread::yield_now();
     }

@@ -13,12 +13,12 @@ mod kueue_chaos {
 }
 #[path = "chaos/rng.rs"]
 mod rng;
+#[path = "chaos/seeds.rs"]
+mod seeds;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kueue_chaos::script::Script;
@@ -33,30 +33,14 @@ const STEPS_MAX: u32 = 40;
 
 #[test]
 fn after_any_actions_and_a_repair_every_job_that_may_run_runs_and_nobody_holds_quota_without_need() {
-    let default = || SEEDS.0.chain(SEEDS.1).collect();
-    let seeds: Vec<u64> = std::env::var("CHAOS_SEEDS").map_or_else(
-        |_| default(),
-        |range| {
-            let (first, last) = range.split_once('-').unwrap();
-            (first.parse().unwrap()..=last.parse().unwrap()).collect()
-        },
-    );
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let script = Script::new(seed);
-            if let Err(text) = run(&script) {
-                eprintln!("{text}\n{script}");
-                failed.lock().unwrap().push(format!("CHAOS_SEEDS={seed}-{seed}: {text}"));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        (0..workers).for_each(|_| drop(scope.spawn(work)));
+    let seeds = seeds::chosen(SEEDS.0.chain(SEEDS.1));
+    let failed = seeds::run(&seeds, |seed| {
+        let script = Script::new(seed);
+        run(&script).inspect_err(|text| eprintln!("{text}\n{script}"))
     });
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "{} of {} seeds failed:\n{}", failed.len(), seeds.len(), failed.join("\n"));
+    let told: Vec<_> =
+        failed.iter().map(|(seed, text)| format!("CHAOS_SEEDS={seed}-{seed}: {text}")).collect();
+    assert!(failed.is_empty(), "{} of {} seeds failed:\n{}", failed.len(), seeds.len(), told.join("\n"));
 }
 
 /// Runs a script on a cluster of its own.

@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "each test file uses only some of these functions")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -55,6 +56,29 @@ impl Drop for Up {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// A process; killed on drop.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Sends a request with a body of JSON, and returns the answer; `None` if nothing listens there. `head`: method and path.
+pub(crate) fn request(address: &str, head: &str, body: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let length = body.len();
+    let fields = format!(
+        "Host: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}"
+    );
+    write!(stream, "{head} HTTP/1.1\r\n{fields}\r\n\r\n{body}").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }
 
 /// The standard error of a process that failed.
