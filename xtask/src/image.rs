@@ -40,6 +40,15 @@ impl Platform {
         }
     }
 
+    /// The compiler and linker of C parts that is used unless `CC_…` names another one: that of Debian.
+    fn compiler(self) -> &'static str {
+        match (self, std::env::consts::ARCH) {
+            (Self::Amd64, "x86_64") | (Self::Arm64, "aarch64") => "cc",
+            (Self::Amd64, _) => "x86_64-linux-gnu-gcc",
+            (Self::Arm64, _) => "aarch64-linux-gnu-gcc",
+        }
+    }
+
     fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -52,7 +61,7 @@ impl Platform {
 pub(crate) fn build(out: &Path, platform: Platform, program: Option<PathBuf>) -> Result<()> {
     let program = match program {
         Some(program) => program,
-        None => compile(platform.target())?,
+        None => compile(platform)?,
     };
     let content =
         std::fs::read(&program).with_context(|| format!("cannot read the program {}", program.display()))?;
@@ -89,8 +98,9 @@ fn epoch_s() -> Result<u64> {
     text.trim().parse().context("SOURCE_DATE_EPOCH is no number of seconds")
 }
 
-/// Compiles the program for a target, without paths of this machine in it.
-fn compile(target: &str) -> Result<PathBuf> {
+/// Compiles the program for a platform, without paths of this machine in it.
+fn compile(platform: Platform) -> Result<PathBuf> {
+    let target = platform.target();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no folder")?;
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let home = |name: &str, default: &str| {
@@ -108,14 +118,18 @@ fn compile(target: &str) -> Result<PathBuf> {
     ];
     let flags: Vec<String> =
         renamed.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect();
-    // The C parts of a dependency need a compiler, but no C library.
-    let compiler = format!("CC_{}", target.replace('-', "_"));
+    // The C parts of dependencies need a compiler; the C library is Rust's.
+    let name = target.replace('-', "_");
+    let variable = format!("CC_{name}");
+    let compiler = std::env::var(&variable).unwrap_or_else(|_| platform.compiler().into());
+    let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
     let status = Command::new(cargo)
         .current_dir(root)
         .args(["build", "--locked", "--profile", "image", "--package", "app", "--target", target])
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         .env("CARGO_INCREMENTAL", "0")
-        .env(&compiler, std::env::var(&compiler).unwrap_or_else(|_| "cc".into()))
+        .env(&variable, &compiler)
+        .env(&linker, std::env::var(&linker).unwrap_or(compiler))
         .status()
         .context("cannot start cargo")?;
     ensure!(status.success(), "cargo failed; for a missing target: rustup target add {target}");
