@@ -28,7 +28,13 @@ mod workdir;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
+
+/// The allocator of the C library of the image, musl, needs half as much CPU time again, that of glibc a quarter
+/// (`docs/benchmarks.md`).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Gang scheduling for Kubernetes: queues AppWrappers and creates the objects of each one only when all its pods fit.
 #[derive(Parser)]
