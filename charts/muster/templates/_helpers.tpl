@@ -90,6 +90,9 @@ kube-system
 {{- if and .Values.appWrappers.enabled .Values.appWrappers.preemption .Values.appWrappers.dynamicPriority -}}
 {{- fail "appWrappers.dynamicPriority excludes appWrappers.preemption: set one of them" -}}
 {{- end -}}
+{{- if and .Values.certificates.issuerRef (ne .Values.certificates.issuer "cert-manager") -}}
+{{- fail "certificates.issuerRef needs certificates.issuer: cert-manager" -}}
+{{- end -}}
 {{- if and .Values.kueue.inPlace (not .Values.kueue.enabled) -}}
 {{- fail "kueue.inPlace needs kueue.enabled" -}}
 {{- end -}}

@@ -81,7 +81,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
     let Args { connection, dispatch, kueue, telemetry, traces } = args;
     let dispatches = kueue.dispatches();
-    let kueue = kueue.load(!dispatch.no_install)?;
+    let kueue = kueue.load(!dispatch.no_install, dispatch.endpoint.issuer())?;
     let connection = connection.config().await?;
     let traces = traces.start()?;
     let meter = traces.meter();

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use server::{BoundEndpoint, Endpoint, Webhook};
+use server::{BoundEndpoint, Endpoint, Issuer, Webhook};
 
 use crate::election::duration;
 
@@ -43,7 +43,12 @@ pub(crate) struct EndpointArgs {
     /// Port of --webhook-service. Default: 443, or the port of --endpoint if the endpoint has a DNS name.
     #[arg(long, value_name = "PORT")]
     webhook_port: Option<u16>,
-    /// Life of the certificate of the endpoint; it is renewed after two thirds of it.
+    /// Who makes the certificates of the endpoint and of webhooks, which are in Secrets. `muster`: the leader, which renews
+    /// them. `other`: another program, such as cert-manager, keeps `tls.crt`, `tls.key` and `ca.crt` there; the leader only
+    /// registers the authority.
+    #[arg(long, value_enum, default_value_t = IssuerName::Muster, value_name = "NAME")]
+    certificate_issuer: IssuerName,
+    /// Life of the certificates that Muster makes; they are renewed after two thirds of it.
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = certificate_life)]
     certificate_life: Duration,
 }
@@ -66,9 +71,27 @@ enum Authorization {
     None,
 }
 
+/// Who makes certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum IssuerName {
+    /// The leader.
+    Muster,
+    /// Another program.
+    Other,
+}
+
 impl EndpointArgs {
+    /// Who makes the certificates of the endpoint and of webhooks.
+    pub(crate) fn issuer(&self) -> Issuer {
+        match self.certificate_issuer {
+            IssuerName::Muster => Issuer::Leader(self.certificate_life),
+            IssuerName::Other => Issuer::Other,
+        }
+    }
+
     /// Binds the address; `None` if there is no endpoint.
     pub(crate) async fn bind(self) -> anyhow::Result<Option<BoundEndpoint>> {
+        let issuer = self.issuer();
         let authorizes = self.authorization == Authorization::Webhook;
         if !authorizes {
             eprintln!(
@@ -90,8 +113,8 @@ impl EndpointArgs {
         };
         let webhook =
             authorizes.then_some(Webhook { service: self.webhook_service, port: self.webhook_port });
-        let (namespace, service, certificate_life) = (self.namespace, self.service, self.certificate_life);
-        let endpoint = Endpoint { listen, host, namespace, service, webhook, certificate_life };
+        let (namespace, service) = (self.namespace, self.service);
+        let endpoint = Endpoint { listen, host, namespace, service, webhook, issuer };
         let bound = endpoint.bind().await.context("the endpoint cannot start; choose another --endpoint")?;
         Ok(Some(bound))
     }

@@ -22,7 +22,7 @@ use controllers::{
 use kube::Client;
 use serde_json::Value;
 use server::kueue::{Namespaces, Webhooks};
-use server::{Condition, Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
+use server::{Condition, Issuer, Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -31,9 +31,6 @@ use crate::election::identity;
 use crate::lease_thread::LeaseThread;
 use crate::telemetry::{Activity, Address, Telemetry, bind};
 use parts::{Kinds, Part};
-
-/// Life of the certificate of the webhooks.
-const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
 
 /// The folder with the certificate of the metrics, if Kueue does not manage certificates: as in Kueue.
 const METRICS_CERTIFICATE: &str = "/etc/kueue/metrics/certs";
@@ -100,6 +97,8 @@ pub(crate) struct Kueue {
     waits_for_pods: bool,
     /// Missing definitions of its kinds are created, and own ones updated.
     installs: bool,
+    /// Who makes the certificate of the webhooks.
+    issuer: Issuer,
 }
 
 impl KueueArgs {
@@ -125,7 +124,7 @@ impl KueueArgs {
 
     /// Reads the configuration; `None` if no part of Kueue's API is wanted.
     /// Missing definitions of its kinds are created if it `installs`.
-    pub(crate) fn load(self, installs: bool) -> Result<Option<Kueue>> {
+    pub(crate) fn load(self, installs: bool, issuer: Issuer) -> Result<Option<Kueue>> {
         if self.cpuprofile.is_some() || self.memprofile.is_some() {
             eprintln!("muster: --cpuprofile and --memprofile have no effect: no profile is written");
         }
@@ -173,6 +172,7 @@ impl KueueArgs {
             places_pods: self.place_pods,
             waits_for_pods,
             installs,
+            issuer,
         }))
     }
 }
@@ -375,7 +375,7 @@ impl Kueue {
                 secret: management.webhook_secret_name.unwrap_or_default(),
             };
             let managed =
-                Managed { life: CERTIFICATE_LIFE, installs: self.installs, jobs: self.registered_jobs() };
+                Managed { issuer: self.issuer, installs: self.installs, jobs: self.registered_jobs() };
             let (server, registrar) = WebhookServer::managed(listener, client, names, managed, options)
                 .context("tls: the webhooks cannot be served")?;
             return Ok((server, Some(registrar)));

@@ -13,6 +13,7 @@ pub const FILES: &[(&str, &str)] = files![
     "templates/NOTES.txt",
     "templates/_helpers.tpl",
     "templates/availability.yaml",
+    "templates/certificates.yaml",
     "templates/deployment.yaml",
     "templates/kueue-rbac.yaml",
     "templates/lease.yaml",

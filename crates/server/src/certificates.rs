@@ -1,6 +1,6 @@
 //! The certificates of all replicas, in one Secret: every replica serves the same certificate, and only the leader changes
 //! it. A new certificate is used only after its authority has been registered: until then, the API server would not trust
-//! it.
+//! it. Another program, such as cert-manager, can make them instead: it keeps one certificate and its authority in the Secret.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,26 +30,88 @@ pub(crate) struct Certificates {
     pub(crate) authorities: String,
 }
 
+/// Who makes the certificates in a Secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Issuer {
+    /// The leader: each with an authority of its own and this life. It is renewed after two thirds of it.
+    Leader(Duration),
+    /// Another program, such as cert-manager: `tls.crt`, `tls.key`, and their authority in `ca.crt`.
+    Other,
+}
+
+/// Longest interval at which certificates and the configuration of the API server are read again.
+const REFRESH_MAX: Duration = Duration::from_mins(1);
+/// Intervals in the life of a certificate: a new one is served some intervals after two thirds of it.
+const REFRESHES: u32 = 60;
+/// Intervals for which an authority stays registered after another issuer has replaced it.
+const OVERLAP: u32 = 10;
+/// Intervals after which a replica serves a new certificate of another issuer. The leader has registered its authority then.
+const DELAY: u32 = 2;
+
+impl Issuer {
+    /// How often the certificates are looked at.
+    pub(crate) fn interval(self) -> Duration {
+        match self {
+            Self::Leader(life) => (life / REFRESHES).clamp(Duration::from_secs(1), REFRESH_MAX),
+            Self::Other => REFRESH_MAX,
+        }
+    }
+
+    /// How long a replica goes on to serve a valid certificate after another one has been written.
+    pub(crate) fn delay(self) -> Duration {
+        match self {
+            Self::Leader(_) => Duration::ZERO,
+            Self::Other => self.interval() * DELAY,
+        }
+    }
+}
+
+/// The authorities of another issuer. A replaced one stays for some intervals, for as long as replicas may serve under it.
+#[derive(Debug, Default)]
+pub(crate) struct IssuedAuthorities {
+    present: String,
+    older: String,
+    intervals: u32,
+}
+
+impl IssuedAuthorities {
+    /// What to register in this interval, in PEM. `issued`: the present authority; `served`: that of the certificate which this replica
+    /// serves. A new leader does not know what the one before has registered.
+    pub(crate) fn register(&mut self, issued: &str, served: &str) -> String {
+        if self.present.is_empty() {
+            served.clone_into(&mut self.present);
+        }
+        if self.present != issued {
+            self.older = std::mem::replace(&mut self.present, issued.to_owned());
+            self.intervals = OVERLAP;
+        }
+        self.intervals = self.intervals.saturating_sub(1);
+        if self.intervals == 0 || self.older.is_empty() {
+            return self.present.clone();
+        }
+        format!("{}\n{}", self.present.trim_end(), self.older)
+    }
+}
+
 /// What the certificates are for.
 #[derive(Debug, Clone)]
 pub(crate) struct Purpose {
     /// The names for which the API server requests a certificate.
     pub(crate) names: Vec<String>,
-    /// Life of a certificate.
-    pub(crate) life: Duration,
+    /// Who makes them.
+    pub(crate) issuer: Issuer,
 }
 
 impl Certificates {
-    /// What the leader makes of the certificates; `None`: nothing has to change. `are_trusted`: the API server has known the
-    /// authorities for a while.
+    /// What the leader makes of its certificates for these names, which live for `life`; `None`: nothing has to change.
+    /// `are_trusted`: the API server has known the authorities for a while.
     pub(crate) fn advance(
         present: Option<&Self>,
-        purpose: &Purpose,
+        (names, life): (&[String], Duration),
         now: Timestamp,
         are_trusted: bool,
     ) -> Result<Option<Self>, CertificateError> {
-        let Purpose { names, life } = purpose;
-        let generate = || ServingCertificate::generate(names, now, *life);
+        let generate = || ServingCertificate::generate(names, now, life);
         let Some(all) = present else {
             let (present, authorities) = generate()?;
             return Ok(Some(Self { present, next: None, authorities }));
@@ -59,7 +121,7 @@ impl Certificates {
             return Ok(are_trusted.then_some(promoted));
         }
         let serves = all.present.serves(names, now);
-        if serves && !all.present.is_old(now, *life) {
+        if serves && !all.present.is_old(now, life) {
             return Ok(None);
         }
         let (new, authority) = generate()?;
@@ -98,6 +160,12 @@ pub(crate) struct Secret {
     pub(crate) name: String,
     /// The manifest with the permissions for it.
     pub(crate) manifest: &'static str,
+}
+
+impl std::fmt::Display for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// The certificates and their Secret, if it exists.
@@ -157,8 +225,10 @@ mod tests {
 
     use super::*;
 
-    fn purpose() -> Purpose {
-        Purpose { names: vec!["muster.muster.svc".into()], life: Duration::from_secs(90) }
+    const LIFE: Duration = Duration::from_secs(90);
+
+    fn names() -> [String; 1] {
+        ["muster.muster.svc".into()]
     }
 
     fn at(second: i64) -> Timestamp {
@@ -166,7 +236,7 @@ mod tests {
     }
 
     fn advance(present: Option<&Certificates>, second: i64, are_trusted: bool) -> Option<Certificates> {
-        Certificates::advance(present, &purpose(), at(second), are_trusted).unwrap()
+        Certificates::advance(present, (&names(), LIFE), at(second), are_trusted).unwrap()
     }
 
     #[test]
@@ -193,10 +263,22 @@ mod tests {
         let odd = ServingCertificate { chain: "odd".into(), key: "odd".into() };
         let odd = Certificates { present: odd.clone(), next: Some(odd), ..first.clone() };
         let new = advance(Some(&odd), 1, false).unwrap();
-        assert!(new.present.serves(&purpose().names, at(1)), "it could not be read");
-        let other = Purpose { names: vec!["muster-webhook.muster.svc".into()], ..purpose() };
-        let renamed = Certificates::advance(Some(&first), &other, at(1), false).unwrap().unwrap();
-        assert!(renamed.present.serves(&other.names, at(1)), "it is for other names");
+        assert!(new.present.serves(&names(), at(1)), "it could not be read");
+        let other = ["muster-webhook.muster.svc".into()];
+        let renamed = Certificates::advance(Some(&first), (&other, LIFE), at(1), false).unwrap().unwrap();
+        assert!(renamed.present.serves(&other, at(1)), "it is for other names");
+    }
+
+    #[test]
+    fn a_replaced_authority_of_another_issuer_stays_registered_for_some_intervals() {
+        let mut authorities = IssuedAuthorities::default();
+        assert_eq!([authorities.register("a\n", "a\n"), authorities.register("a\n", "a\n")], ["a\n", "a\n"]);
+        for _ in 1..OVERLAP {
+            assert_eq!(authorities.register("b\n", "a\n"), "b\na\n");
+        }
+        assert_eq!(authorities.register("b\n", "b\n"), "b\n");
+        let mut of_a_new_leader = IssuedAuthorities::default();
+        assert_eq!(of_a_new_leader.register("c\n", "b\n"), "c\nb\n");
     }
 
     #[test]

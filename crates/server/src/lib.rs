@@ -45,6 +45,7 @@ pub mod visibility;
 mod webhook_server;
 
 pub use certificate_files::{CertificateFilesError, TlsOptions};
+pub use certificates::Issuer;
 pub use listener::{BoundEndpoint, Endpoint, EndpointError, Server, Webhook};
 pub use metrics::{MetricsServer, MetricsServerError, metrics};
 pub use probes::{Condition, Readiness, probes};

@@ -1,14 +1,13 @@
 //! Accepts connections of the API server, over TLS. Every replica listens, whether it leads or not.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use controllers::Reports;
 use kube::Client;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::admission;
-use crate::certificates::{Purpose, Secret};
+use crate::certificates::{Issuer, Purpose, Secret};
 use crate::connections::{self, Stopping};
 use crate::probes::Condition;
 use crate::registrar::{Registered, Registrar};
@@ -16,10 +15,6 @@ use crate::registration::{Registration, WebhookService};
 use crate::serving::{Clients, Handshake, Refresh, Served};
 use crate::visibility;
 
-/// Longest interval at which certificates and the configuration of the API server are read again.
-const REFRESH_MAX: Duration = Duration::from_mins(1);
-/// Intervals in the life of a certificate: a new one is served some intervals after two thirds of it.
-const REFRESHES: u32 = 60;
 /// The port of the Service for the webhook, if a manifest defines the Service.
 const WEBHOOK_PORT: u16 = 443;
 
@@ -37,8 +32,8 @@ pub struct Endpoint {
     /// The Service of all replicas, if they review AppWrappers: the permissions of the author are checked for what is
     /// wrapped.
     pub webhook: Option<Webhook>,
-    /// Life of the serving certificate.
-    pub certificate_life: Duration,
+    /// Who makes the serving certificate.
+    pub issuer: Issuer,
 }
 
 /// The Service through which the API server finds the webhook.
@@ -74,18 +69,13 @@ impl Endpoint {
             .await
             .map_err(|error| EndpointError::Listen(self.listen, error))?;
         let port = listener.local_addr().map_err(|error| EndpointError::Listen(self.listen, error))?.port();
-        let Self { host, namespace, service, webhook, certificate_life, .. } = self;
+        let Self { host, namespace, service, webhook, issuer, .. } = self;
         let default = if host.parse::<std::net::IpAddr>().is_ok() { WEBHOOK_PORT } else { port };
         let webhook = webhook
             .map(|Webhook { service, port }| WebhookService { name: service, port: port.unwrap_or(default) });
         let registration = Registration { namespace, service, host, port, webhook };
-        Ok(BoundEndpoint { listener, registration, certificate_life })
+        Ok(BoundEndpoint { listener, registration, issuer })
     }
-}
-
-/// How often certificates that live so long are looked at.
-pub(crate) fn refresh_interval(life: Duration) -> Duration {
-    (life / REFRESHES).clamp(Duration::from_secs(1), REFRESH_MAX)
 }
 
 /// An endpoint with a bound address.
@@ -93,25 +83,24 @@ pub(crate) fn refresh_interval(life: Duration) -> Duration {
 pub struct BoundEndpoint {
     listener: TcpListener,
     registration: Registration,
-    certificate_life: Duration,
+    issuer: Issuer,
 }
 
 impl BoundEndpoint {
     /// Prepares to serve: what every replica runs, and what the leader runs besides. `client` may read at any time.
     pub fn open(self, client: Client, reports: Reports) -> (Server, Registrar) {
-        let Self { listener, registration, certificate_life: life } = self;
+        let Self { listener, registration, issuer } = self;
         let secret = Secret {
             namespace: registration.namespace.clone(),
             name: format!("{}-certificate", registration.service),
             manifest: "deploy/rbac.yaml",
         };
-        let interval = refresh_interval(life);
-        let (served, purpose) = (Served::default(), Purpose { names: registration.server_names(), life });
+        let purpose = Purpose { names: registration.server_names(), issuer };
         let webhook = registration.webhook.as_ref().map(|_| admission::router(client.clone()));
         let clients = if webhook.is_some() { Clients::All } else { Clients::Forwarded };
         let routers = Routers { forwarded: visibility::router(reports), webhook };
-        let refresh = Refresh { client, secret: secret.clone(), clients, interval, served: served.clone() };
-        let registrar = Registrar::new(Registered::Endpoint(registration), secret, purpose, served, interval);
+        let refresh = Refresh::new(client, secret, issuer, clients);
+        let registrar = Registrar::new(Registered::Endpoint(registration), &refresh, purpose);
         (Server { listener, refresh, routers }, registrar)
     }
 }
@@ -181,6 +170,7 @@ async fn connection(stream: TcpStream, handshake: &Handshake, routers: Routers, 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use axum::routing::get;
     use http_body_util::{BodyExt as _, Empty};

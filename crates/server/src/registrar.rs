@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use kube::Client;
 
 use crate::certificate::CertificateError;
-use crate::certificates::{Certificates, Purpose, Secret};
+use crate::certificates::{Certificates, IssuedAuthorities, Issuer, Purpose, Secret};
 use crate::kueue::registration::{KueueRegistration, KueueRegistrationError};
 use crate::registration::Registration;
-use crate::serving::Served;
+use crate::serving::{Refresh, Served};
 
 /// What is registered.
 #[derive(Debug)]
@@ -29,9 +29,10 @@ pub struct Registrar {
     pub(crate) purpose: Purpose,
     /// What this replica serves.
     pub(crate) served: Served,
-    pub(crate) interval: Duration,
-    /// The certificates as this process has last seen them. If the Secret is deleted, it gets them back.
+    /// The leader's certificates as this process has last seen them. If the Secret is deleted, it gets them back.
     known: Option<Certificates>,
+    /// The authorities of another issuer.
+    issued: IssuedAuthorities,
     /// The authorities that this process has registered, before the last interval.
     registered: String,
 }
@@ -41,6 +42,10 @@ pub struct Registrar {
 pub(crate) enum RegistrarError {
     #[error("cannot {0} Secret {1}: {2}; {3} permits it")]
     Secret(&'static str, String, #[source] kube::Error, &'static str),
+    #[error(
+        "Secret {0} has no valid certificate for {1}: its issuer has to write tls.crt, tls.key and ca.crt"
+    )]
+    NotIssued(String, String),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error("the endpoint is not registered: {0}")]
@@ -61,14 +66,11 @@ impl Registered {
 }
 
 impl Registrar {
-    pub(crate) fn new(
-        registration: Registered,
-        secret: Secret,
-        purpose: Purpose,
-        served: Served,
-        interval: Duration,
-    ) -> Self {
-        Self { registration, secret, purpose, served, interval, known: None, registered: String::new() }
+    /// For the certificates that a replica serves.
+    pub(crate) fn new(registration: Registered, replica: &Refresh, purpose: Purpose) -> Self {
+        let (secret, served) = (replica.secret.clone(), replica.served.clone());
+        let (known, issued, registered) = (None, IssuedAuthorities::default(), String::new());
+        Self { registration, secret, purpose, served, known, issued, registered }
     }
 
     /// Runs until it is dropped. A failure is logged and retried: the controller goes on meanwhile. `client` may write
@@ -78,12 +80,15 @@ impl Registrar {
             if let Err(error) = self.register(&client, Timestamp::now()).await {
                 tracing::warn!(%error, "retrying");
             }
-            tokio::time::sleep(self.interval).await;
+            tokio::time::sleep(self.purpose.issuer.interval()).await;
         }
     }
 
     pub(crate) async fn register(&mut self, client: &Client, now: Timestamp) -> Result<(), RegistrarError> {
-        let authorities = self.keep_certificates(client, now).await?;
+        let authorities = match self.purpose.issuer {
+            Issuer::Leader(life) => self.keep_certificates(client, life, now).await?,
+            Issuer::Other => self.issued(client, now).await?,
+        };
         // The API server calls the endpoint from then on.
         self.served.wait().await;
         self.registration.apply(client, &authorities).await?;
@@ -91,21 +96,41 @@ impl Registrar {
         Ok(())
     }
 
-    /// Returns the authorities to register.
-    async fn keep_certificates(&mut self, client: &Client, now: Timestamp) -> Result<String, RegistrarError> {
-        let Secret { namespace, name, manifest } = &self.secret;
-        let (secret, manifest) = (format!("{namespace}/{name}"), *manifest);
-        let failed = |verb| move |error| RegistrarError::Secret(verb, secret, error, manifest);
-        let found = self.secret.read(client).await.map_err(failed.clone()("read"))?;
+    /// The authorities of another issuer to register.
+    async fn issued(&mut self, client: &Client, now: Timestamp) -> Result<String, RegistrarError> {
+        // This replica reads the Secret often until it has a certificate.
+        self.served.wait().await;
+        let found = self.secret.read(client).await.map_err(|error| self.secret_error("read", error))?;
+        let names = &self.purpose.names;
+        let valid = found.certificates.filter(|found| found.present.serves(names, now));
+        let all =
+            valid.ok_or_else(|| RegistrarError::NotIssued(self.secret.to_string(), names.join(", ")))?;
+        let served = self.served.current().map(|handshake| handshake.authorities.clone()).unwrap_or_default();
+        Ok(self.issued.register(&all.authorities, &served))
+    }
+
+    fn secret_error(&self, verb: &'static str, error: kube::Error) -> RegistrarError {
+        RegistrarError::Secret(verb, self.secret.to_string(), error, self.secret.manifest)
+    }
+
+    /// Makes and renews the leader's certificates. Returns the authorities to register.
+    async fn keep_certificates(
+        &mut self,
+        client: &Client,
+        life: Duration,
+        now: Timestamp,
+    ) -> Result<String, RegistrarError> {
+        let found = self.secret.read(client).await.map_err(|error| self.secret_error("read", error))?;
         let present = found.certificates.clone().or_else(|| self.known.clone());
         let are_trusted = present.as_ref().is_some_and(|all| all.authorities == self.registered);
-        let changed = Certificates::advance(present.as_ref(), &self.purpose, now, are_trusted)?;
+        let changed = Certificates::advance(present.as_ref(), (&self.purpose.names, life), now, are_trusted)?;
         let is_lost = found.certificates.is_none();
         let Some(all) = changed.or_else(|| present.clone().filter(|_| is_lost)) else {
             self.known = present;
             return Ok(self.known.as_ref().map(|all| all.authorities.clone()).unwrap_or_default());
         };
-        self.secret.write(client, &found, &all).await.map_err(failed("write"))?;
+        let written = self.secret.write(client, &found, &all).await;
+        written.map_err(|error| self.secret_error("write", error))?;
         self.served.refresh();
         let authorities = all.authorities.clone();
         self.known = Some(all);
@@ -129,12 +154,12 @@ mod tests {
     use tokio_rustls::TlsConnector;
 
     use super::*;
+    use crate::certificate::ServingCertificate;
     use crate::registration::WebhookService;
-    use crate::serving::{Clients, Refresh};
+    use crate::serving::Clients;
 
     const NAME: &str = "muster-webhook.muster.svc";
-    /// Life of a certificate, in seconds.
-    const LIFE_S: u64 = 90;
+    const LEADER: Issuer = Issuer::Leader(Duration::from_secs(90));
 
     /// The API server in memory; with what a replica reads of the aggregation layer, or without this layer.
     async fn cluster(aggregates: bool) -> Client {
@@ -174,7 +199,7 @@ mod tests {
         Secret { namespace: "muster".into(), name: "muster-certificate".into(), manifest: "deploy/rbac.yaml" }
     }
 
-    fn registrar(served: Served) -> Registrar {
+    fn registrar(replica: &Refresh) -> Registrar {
         let registration = Registration {
             namespace: "muster".into(),
             service: "muster".into(),
@@ -182,14 +207,16 @@ mod tests {
             port: 8443,
             webhook: Some(WebhookService { name: "muster-webhook".into(), port: 8443 }),
         };
-        let purpose = Purpose { names: registration.server_names(), life: Duration::from_secs(LIFE_S) };
-        Registrar::new(Registered::Endpoint(registration), secret(), purpose, served, Duration::from_secs(1))
+        let names = registration.server_names();
+        Registrar::new(Registered::Endpoint(registration), replica, Purpose { names, issuer: replica.issuer })
     }
 
     fn replica(client: &Client) -> Refresh {
-        let (client, served) = (client.clone(), Served::default());
-        let clients = Clients::All;
-        Refresh { client, secret: secret(), clients, interval: Duration::from_secs(1), served }
+        replica_of(client, LEADER)
+    }
+
+    fn replica_of(client: &Client, issuer: Issuer) -> Refresh {
+        Refresh::new(client.clone(), secret(), issuer, Clients::All)
     }
 
     /// The authorities in the configuration of the webhook.
@@ -223,7 +250,7 @@ mod tests {
     async fn webhooks_are_served_without_an_aggregation_layer() {
         let client = cluster(false).await;
         let replica = replica(&client);
-        let mut leader = registrar(replica.served.clone());
+        let mut leader = registrar(&replica);
         let (registered, refreshed) =
             tokio::join!(leader.register(&client, Timestamp::now()), replica.refresh_until_served());
         registered.unwrap();
@@ -231,7 +258,7 @@ mod tests {
         assert!(accepts(&trusted(&client).await, &replica).await);
         let served = replica.served.current().unwrap();
         assert!(served.front_proxy.is_none());
-        let closed = Refresh { clients: Clients::Forwarded, served: Served::default(), ..replica };
+        let closed = Refresh::new(client, secret(), LEADER, Clients::Forwarded);
         let error = closed.refresh().await.unwrap_err().to_string();
         assert!(
             error.starts_with("cannot read ConfigMap kube-system/extension-apiserver-authentication"),
@@ -239,12 +266,68 @@ mod tests {
         );
     }
 
+    /// Writes a new certificate as another issuer does.
+    async fn issue(client: &Client, now: Timestamp, life: Duration) -> String {
+        let names = registrar(&replica_of(client, Issuer::Other)).purpose.names;
+        let (present, authorities) = ServingCertificate::generate(&names, now, life).unwrap();
+        let issued = Certificates { present, next: None, authorities };
+        let found = secret().read(client).await.unwrap();
+        secret().write(client, &found, &issued).await.unwrap();
+        issued.present.chain
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_of_another_issuer_is_served_when_its_authority_is_registered() {
+        let client = cluster(true).await;
+        let (a, b) = (replica_of(&client, Issuer::Other), replica_of(&client, Issuer::Other));
+        let mut leader = registrar(&a);
+        let error = a.refresh().await.unwrap_err().to_string();
+        assert!(error.starts_with("Secret muster/muster-certificate has no certificate yet"), "{error}");
+        let (start, year) = (Timestamp::now(), Duration::from_hours(24 * 365));
+        let mut issued = vec![issue(&client, start, year).await];
+        let mut served = Vec::new();
+        for minute in 0..60_u64 {
+            let now = start + SignedDuration::from_secs(60);
+            if minute % 12 == 7 {
+                issued.push(issue(&client, now, year).await);
+            }
+            if minute % 12 == 8 {
+                // The leader dies; the other replica leads.
+                leader = registrar(&b);
+            }
+            // The replicas read the Secret before the leader does, and at other times than it.
+            for (replica, every) in [(&a, 1), (&b, 3)] {
+                if minute % every == 0 {
+                    replica.refresh().await.unwrap();
+                }
+            }
+            leader.register(&client, now).await.unwrap();
+            let trusted = trusted(&client).await;
+            assert!(trusted.len() <= 2, "minute {minute}");
+            for replica in [&a, &b] {
+                assert!(accepts(&trusted, replica).await, "minute {minute}");
+                served.push(replica.served.current().unwrap().certificate.chain.clone());
+            }
+            let secret = secret().read(&client).await.unwrap().certificates.unwrap();
+            assert_eq!(Some(&secret.present.chain), issued.last(), "the leader writes no certificate");
+            tokio::time::advance(Duration::from_mins(1)).await;
+        }
+        served.dedup();
+        served.sort();
+        served.dedup();
+        assert_eq!(served.len(), issued.len(), "each certificate was served");
+        assert_eq!(trusted(&client).await.len(), 1, "the replaced authorities are gone");
+        issue(&client, start, Duration::ZERO).await;
+        let error = leader.register(&client, Timestamp::now()).await.unwrap_err().to_string();
+        assert!(error.contains("has no valid certificate for muster.muster.svc, muster-webhook"), "{error}");
+    }
+
     #[tokio::test]
     async fn replicas_serve_what_the_api_server_trusts_while_certificates_are_renewed() {
         let client = cluster(true).await;
         let (a, b) = (replica(&client), replica(&client));
         let start = Timestamp::now();
-        let mut leader = registrar(a.served.clone());
+        let mut leader = registrar(&a);
         let (registered, refreshed) = tokio::join!(leader.register(&client, start), a.refresh_until_served());
         registered.unwrap();
         refreshed.unwrap();
@@ -254,7 +337,7 @@ mod tests {
             let now = start + SignedDuration::from_secs(second);
             if second % 47 == 0 {
                 // The leader dies; the other replica leads.
-                leader = registrar(b.served.clone());
+                leader = registrar(&b);
             }
             if second % 31 == 0 {
                 let path = "/api/v1/namespaces/muster/secrets/muster-certificate";

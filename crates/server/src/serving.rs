@@ -1,18 +1,20 @@
 //! What a replica serves with: the certificate that all replicas share, for the API server's client certificates. Read
 //! again at intervals.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{CertificateError, ServingCertificate};
 use crate::certificate_files::{self, CertificateFilesError, TlsOptions};
-use crate::certificates::Secret;
+use crate::certificates::{Certificates, Issuer, Secret};
 use crate::front_proxy::{FrontProxy, FrontProxyError};
 
 /// Interval of the attempts to serve for the first time.
@@ -26,6 +28,8 @@ pub(crate) struct Handshake {
     /// None: the API server has no aggregation layer, and the replica serves webhooks alone.
     pub(crate) front_proxy: Option<FrontProxy>,
     pub(crate) certificate: ServingCertificate,
+    /// Its authorities in the Secret, in PEM.
+    pub(crate) authorities: String,
 }
 
 /// What the replica serves with, if it serves. Clones share it.
@@ -77,7 +81,9 @@ pub(crate) enum ServingError {
     FrontProxy(#[from] FrontProxyError),
     #[error("cannot read Secret {0}: {1}; {2} permits it")]
     Secret(String, #[source] kube::Error, &'static str),
-    #[error("the leader has not written the certificate to Secret {0} yet")]
+    #[error(
+        "Secret {0} has no certificate yet: the leader writes it, or another issuer tls.crt, tls.key and ca.crt"
+    )]
     NoCertificate(String),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -104,12 +110,19 @@ pub(crate) enum Clients {
 pub(crate) struct Refresh {
     pub(crate) client: Client,
     pub(crate) secret: Secret,
+    pub(crate) issuer: Issuer,
     pub(crate) clients: Clients,
-    pub(crate) interval: Duration,
     pub(crate) served: Served,
+    /// The certificate that was found, and since when.
+    next: Mutex<Option<(ServingCertificate, Instant)>>,
 }
 
 impl Refresh {
+    /// For the certificates of an issuer in a Secret. `client` may read at any time.
+    pub(crate) fn new(client: Client, secret: Secret, issuer: Issuer, clients: Clients) -> Self {
+        Self { client, secret, issuer, clients, served: Served::default(), next: Mutex::default() }
+    }
+
     /// Runs until it is dropped. A failure is logged and retried; what was served before is still served.
     pub(crate) async fn run(&self) {
         let mut last = String::new();
@@ -120,7 +133,7 @@ impl Refresh {
                 tracing::warn!(%error, "not served, retrying");
             }
             last = error;
-            let interval = if self.served.current().is_some() { self.interval } else { FIRST };
+            let interval = if self.served.current().is_some() { self.issuer.interval() } else { FIRST };
             tokio::time::timeout(interval, self.served.changed.notified()).await.ok();
         }
     }
@@ -140,18 +153,37 @@ impl Refresh {
             Clients::All => FrontProxy::find(&self.client).await?,
             Clients::Webhooks(_) => None,
         };
-        let secret = format!("{}/{}", self.secret.namespace, self.secret.name);
+        let secret = self.secret.to_string();
         let found = self.secret.read(&self.client).await;
         let found =
             found.map_err(|error| ServingError::Secret(secret.clone(), error, self.secret.manifest))?;
-        let certificate = found.certificates.ok_or(ServingError::NoCertificate(secret))?.present;
+        let Certificates { present, authorities, .. } =
+            found.certificates.ok_or(ServingError::NoCertificate(secret))?;
+        let certificate = self.due(present, Timestamp::now());
         let is_same = |current: &Arc<Handshake>| {
             current.certificate == certificate && current.front_proxy == front_proxy
         };
         if !self.served.current().as_ref().is_some_and(is_same) {
-            self.served.serve(Handshake::new(certificate, front_proxy, &self.clients)?);
+            let handshake = Handshake::new(certificate, front_proxy, &self.clients)?;
+            self.served.serve(Handshake { authorities, ..handshake });
         }
         Ok(())
+    }
+}
+
+impl Refresh {
+    /// What to serve: the found certificate, or for the delay the one that is served and valid.
+    fn due(&self, found: ServingCertificate, now: Timestamp) -> ServingCertificate {
+        let Some(handshake) = self.served.current() else { return found };
+        let present = &handshake.certificate;
+        let delay = self.issuer.delay();
+        if delay.is_zero() || *present == found || !present.serves(&[], now) {
+            return found;
+        }
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = next.take().filter(|(seen, _)| *seen == found);
+        let since = next.insert(seen.unwrap_or_else(|| (found.clone(), Instant::now()))).1;
+        if since.elapsed() < delay { present.clone() } else { found }
     }
 }
 
@@ -182,6 +214,7 @@ impl Handshake {
         let (chain, key) = certificate.der()?;
         let mut config = builder.with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), front_proxy, certificate })
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(Self { acceptor, front_proxy, certificate, authorities: String::new() })
     }
 }

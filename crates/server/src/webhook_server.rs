@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use kube::Client;
@@ -10,14 +9,13 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate_files::{self, CertificateFiles, CertificateFilesError, TlsOptions};
-use crate::certificates::{Purpose, Secret};
+use crate::certificates::{Issuer, Purpose, Secret};
 use crate::connections;
 use crate::kueue::RegisteredJobs;
 use crate::kueue::registration::KueueRegistration;
-use crate::listener::refresh_interval;
 use crate::probes::Condition;
 use crate::registrar::{Registered, Registrar};
-use crate::serving::{Clients, Refresh, Served};
+use crate::serving::{Clients, Refresh};
 
 /// A webhook server with an address and a certificate.
 pub struct WebhookServer {
@@ -54,8 +52,8 @@ pub struct WebhookNames {
 /// What Muster keeps for webhooks that nobody else registers.
 #[derive(Debug, Clone)]
 pub struct Managed {
-    /// Life of the certificate.
-    pub life: Duration,
+    /// Who makes the certificate.
+    pub issuer: Issuer,
     /// Whether missing definitions are created.
     pub installs: bool,
     /// The jobs whose creation and changes are reviewed.
@@ -77,8 +75,8 @@ impl WebhookServer {
         Ok(Self { listener, certificate })
     }
 
-    /// Serves on a listener with the certificate that all replicas share. The registrar, which the leader runs, makes it,
-    /// renews it after two thirds of its life and registers the webhooks. `client` may read at any time.
+    /// Serves on a listener with the certificate that all replicas share. The registrar, which the leader runs, makes and renews
+    /// it, unless another program does, and registers the webhooks. `client` may read at any time.
     ///
     /// # Errors
     /// The options of TLS are not supported.
@@ -86,7 +84,7 @@ impl WebhookServer {
         listener: TcpListener,
         client: Client,
         names: WebhookNames,
-        Managed { life, installs, jobs }: Managed,
+        Managed { issuer, installs, jobs }: Managed,
         options: TlsOptions,
     ) -> Result<(Self, Registrar), CertificateFilesError> {
         certificate_files::provider(&options)?;
@@ -94,11 +92,9 @@ impl WebhookServer {
         let secret =
             Secret { namespace: namespace.clone(), name: secret, manifest: "deploy/kueue-rbac.yaml" };
         let registration = KueueRegistration { namespace, service, installs, jobs, defined: Arc::default() };
-        let purpose = Purpose { names: registration.server_names(), life };
-        let (served, interval, clients) =
-            (Served::default(), refresh_interval(life), Clients::Webhooks(options));
-        let refresh = Refresh { client, secret: secret.clone(), clients, interval, served: served.clone() };
-        let registrar = Registrar::new(Registered::Kueue(registration), secret, purpose, served, interval);
+        let purpose = Purpose { names: registration.server_names(), issuer };
+        let refresh = Refresh::new(client, secret, issuer, Clients::Webhooks(options));
+        let registrar = Registrar::new(Registered::Kueue(registration), &refresh, purpose);
         Ok((Self { listener, certificate: Certificate::Shared(Arc::new(refresh)) }, registrar))
     }
 

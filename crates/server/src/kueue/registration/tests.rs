@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::certificate_files::TlsOptions;
+use crate::certificates::Issuer;
 use crate::kueue::{Namespaces, Webhooks};
 use crate::registrar::Registrar;
 use crate::webhook_server::{Managed, WebhookNames, WebhookServer};
@@ -66,7 +67,7 @@ impl Cluster {
             ..JobRules::default()
         };
         let managed = Managed {
-            life: Duration::from_secs(90),
+            issuer: Issuer::Leader(Duration::from_secs(90)),
             installs: true,
             jobs: RegisteredJobs { kinds, namespaces, ..RegisteredJobs::default() },
         };
