@@ -31,8 +31,8 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
-/// The allocator of the C library of the image, musl, needs half as much CPU time again, that of glibc a quarter
-/// (`docs/benchmarks.md`).
+/// With the allocator of musl, the C library of the image, `muster up` needs 1.6 times the CPU time for the same AppWrappers;
+/// with that of glibc 1.2 times.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
