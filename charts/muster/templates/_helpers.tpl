@@ -5,10 +5,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 
-{{- /* What selects the pods. In Kueue's place, the label app.kubernetes.io/name of the pods is Kueue's. */ -}}
+{{- /* What selects the pods. In Kueue's place, the labels app.kubernetes.io of the pods are those that Kueue's Service selects. */ -}}
 {{- define "muster.selector" -}}
 muster.dev/controller: muster
+{{- if not (and .Values.kueue.enabled .Values.kueue.inPlace) }}
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- end -}}
+
+{{- define "muster.podLabels" -}}
+{{- $own := dict "muster.dev/controller" "muster" -}}
+{{- $default := dict "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/name" "muster" -}}
+{{- if and .Values.kueue.enabled .Values.kueue.inPlace -}}
+{{- $default = merge (dict "app.kubernetes.io/name" "kueue" "control-plane" "controller-manager") $default -}}
+{{- end -}}
+{{ toYaml (merge (merge $own .Values.podLabels) $default) }}
 {{- end -}}
 
 {{- define "muster.image" -}}

@@ -60,6 +60,20 @@ fn defaults_are_two_replicas_that_dispatch_app_wrappers() {
 }
 
 #[test]
+fn in_kueues_place_pods_have_the_labels_that_any_installation_of_kueue_selects() {
+    let values = json!({"kueue": {"enabled": true, "inPlace": true},
+        "podLabels": {"app.kubernetes.io/instance": "kueue", "team": "batch"}});
+    let objects = chart(values).unwrap().objects().unwrap();
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    let expected = json!({"app.kubernetes.io/instance": "kueue", "app.kubernetes.io/name": "kueue",
+        "control-plane": "controller-manager", "muster.dev/controller": "muster", "team": "batch"});
+    assert_eq!(*labels, expected);
+    let selector = deployment["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    assert!(selector.iter().all(|(key, value)| labels[key] == *value), "{selector:?}");
+}
+
+#[test]
 fn nobody_gets_all_verbs_kinds_or_groups() {
     let all = json!({"kueue": {"enabled": true, "provisioning": true}, "appWrappers": {"quota": true}});
     for change in [json!({}), all] {
