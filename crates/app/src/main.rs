@@ -41,7 +41,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[command(name = "muster", version)]
 struct Cli {
     /// Log filter: `level` or `target=level,…`. Default: warnings; of `muster controller` also its decisions
-    /// (`decision=info`).
+    /// (`decision=info`) and who leads (`leadership=info`).
     #[arg(long, global = true, env = "MUSTER_LOG", value_name = "FILTER")]
     log: Option<EnvFilter>,
     /// Log format.
@@ -75,7 +75,9 @@ impl Command {
     /// What is logged by default.
     fn logged(&self) -> &'static str {
         match self {
-            Self::Controller(_) => "warn,decision=info,kube_runtime::watcher=error,kube_client::client=error",
+            Self::Controller(_) => {
+                "warn,decision=info,leadership=info,kube_runtime::watcher=error,kube_client::client=error"
+            }
             Self::Up(_)
             | Self::Why(_)
             | Self::Plan(_)

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -49,5 +50,35 @@ fn metrics_and_probes_of_kueue_are_those_of_the_controller_of_appwrappers() {
     let active =
         r#"kueue_cluster_queue_status{cluster_queue="shared",status="active",replica_role="standalone"} 1"#;
     assert!(text.contains(active), "{text}");
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn a_standby_says_who_holds_the_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--node", "count=1,name=n,cpu=4,memory=16Gi"], dir.path());
+    let lease = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "c1f6bfd2.kueue.x-k8s.io"},
+        "spec": {"holderIdentity": "kueue-controller-manager-0_7", "leaseDurationSeconds": 600}}"#;
+    let path = "POST /apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let created = request(running.address("API server"), path, lease).unwrap();
+    assert!(created.starts_with("HTTP/1.1 201"), "{created}");
+    let config = "{apiVersion: config.kueue.x-k8s.io/v1beta2, kind: Configuration, namespace: default, \
+        health: {healthProbeBindAddress: \"0\"}, metrics: {bindAddress: \"0\"}, \
+        leaderElection: {leaderElect: true, resourceNamespace: default}}\n";
+    std::fs::write(dir.path().join("config.yaml"), config).unwrap();
+    let arguments =
+        ["controller", "--kubeconfig", ".muster/kubeconfig", "--parts", "core,scheduler", "--config", "config.yaml"];
+    let log = dir.path().join("log");
+    let mut command = muster(&arguments, dir.path());
+    let _controller = Process(command.stderr(File::create(&log).unwrap()).spawn().unwrap());
+    let began = Instant::now();
+    loop {
+        let logged = std::fs::read_to_string(&log).unwrap();
+        if logged.contains("waits for leadership") && logged.contains("kueue-controller-manager-0_7") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "{logged}");
+        std::thread::yield_now();
+    }
     assert_eq!(running.end(), Some(0));
 }

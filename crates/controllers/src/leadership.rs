@@ -198,7 +198,7 @@ impl Leadership {
         self.term.send_if_modified(|term| {
             *term = match term {
                 Term::Candidate => {
-                    tracing::info!("became the leader");
+                    tracing::info!(target: "leadership", "became the leader");
                     Term::Leader(until)
                 }
                 Term::Leader(before) if now < *before => Term::Leader(until),

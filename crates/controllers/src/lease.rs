@@ -180,7 +180,7 @@ impl Elector {
                 }
                 Ok(Attempt::HeldBy(leader)) => {
                     if logged.as_ref() != Some(&leader) {
-                        tracing::info!(leader, "waits for leadership");
+                        tracing::info!(target: "leadership", leader, "waits for leadership");
                         logged = Some(leader);
                     }
                 }
