@@ -66,8 +66,15 @@ fn a_standby_says_who_holds_the_lease() {
         health: {healthProbeBindAddress: \"0\"}, metrics: {bindAddress: \"0\"}, \
         leaderElection: {leaderElect: true, resourceNamespace: default}}\n";
     std::fs::write(dir.path().join("config.yaml"), config).unwrap();
-    let arguments =
-        ["controller", "--kubeconfig", ".muster/kubeconfig", "--parts", "core,scheduler", "--config", "config.yaml"];
+    let arguments = [
+        "controller",
+        "--kubeconfig",
+        ".muster/kubeconfig",
+        "--parts",
+        "core,scheduler",
+        "--config",
+        "config.yaml",
+    ];
     let log = dir.path().join("log");
     let mut command = muster(&arguments, dir.path());
     let _controller = Process(command.stderr(File::create(&log).unwrap()).spawn().unwrap());

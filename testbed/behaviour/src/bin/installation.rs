@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use behaviour::installation::{Options, run};
+use behaviour::installation::{Options, Part, run};
 use clap::Parser;
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -33,6 +33,15 @@ struct Arguments {
     /// The folder of the chart's previous version, which is installed first.
     #[arg(long, value_name = "DIR")]
     previous: Option<PathBuf>,
+    /// Kueue's manager, in whose place the chart is installed: `testbed/build kueue-manager`.
+    #[arg(long, value_name = "FILE")]
+    kueue: Option<PathBuf>,
+    /// MCAD's controller, in whose place the chart is installed: `testbed/build mcad`.
+    #[arg(long, value_name = "FILE")]
+    mcad: Option<PathBuf>,
+    /// Run these parts only, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS")]
+    only: Vec<Part>,
     /// The folder for the logs of the replicas.
     #[arg(long, value_name = "DIR", default_value = ".testbed/installation")]
     dir: PathBuf,
@@ -44,14 +53,14 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let Arguments { kubeconfig, helm, chart, previous, dir, .. } = arguments;
+    let Arguments { kubeconfig, helm, chart, previous, kueue, mcad, only: parts, dir, .. } = arguments;
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let program = match arguments.image {
         Some(image) => unpack(&image, &dir).with_context(|| format!("cannot unpack {}", image.display()))?,
         None => arguments.muster,
     };
     let timeout = Duration::from_secs(arguments.timeout);
-    run(Options { kubeconfig, helm, chart, previous, program, dir, timeout }).await?;
+    run(Options { kubeconfig, helm, chart, previous, program, kueue, mcad, parts, dir, timeout }).await?;
     println!("the chart is installed, upgraded and uninstalled");
     Ok(ExitCode::SUCCESS)
 }

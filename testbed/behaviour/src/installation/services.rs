@@ -1,4 +1,4 @@
-//! The part of kube-proxy for the Services of a release: each port of a cluster address leads to a process of a ready endpoint.
+//! The part of kube-proxy for the Services of releases: each port of a cluster address leads to a process of a ready endpoint.
 //! The testbed's cluster addresses are of loopback, so this machine has them.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Drop for Port {
     }
 }
 
-/// Serves the Services of the namespace until the value is dropped.
+/// Serves the Services until the value is dropped.
 pub(super) async fn run(cluster: Cluster, node: Node) -> Result<()> {
     let mut ports: BTreeMap<(String, u64), Port> = BTreeMap::new();
     loop {
@@ -50,18 +50,18 @@ pub(super) async fn run(cluster: Cluster, node: Node) -> Result<()> {
 
 /// The ready endpoints of each port.
 async fn read(cluster: &Cluster, node: &Node) -> Result<BTreeMap<(String, u64), Vec<String>>> {
-    let namespace = &node.namespace;
-    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
-    let slices = cluster.list(&slices).await?;
+    let slices = cluster.list("/apis/discovery.k8s.io/v1/endpointslices").await?;
     let mut found = BTreeMap::new();
-    for service in cluster.list(&format!("/api/v1/namespaces/{namespace}/services")).await? {
+    for service in cluster.list("/api/v1/services").await? {
         let address = text(&service["spec"]["clusterIP"]);
-        if address.is_empty() || address == "None" {
+        // `kubernetes` has the same address in all testbeds.
+        if address.is_empty() || address == "None" || service["metadata"]["name"] == "kubernetes" {
             continue;
         }
         for port in service["spec"]["ports"].as_array().into_iter().flatten() {
             let of_service = slices.iter().filter(|slice| {
                 slice["metadata"]["labels"]["kubernetes.io/service-name"] == service["metadata"]["name"]
+                    && slice["metadata"]["namespace"] == service["metadata"]["namespace"]
             });
             let endpoints = of_service.flat_map(|slice| addresses(slice, port, node)).collect();
             found.insert((address.to_owned(), port["port"].as_u64().unwrap_or_default()), endpoints);
@@ -71,8 +71,11 @@ async fn read(cluster: &Cluster, node: &Node) -> Result<BTreeMap<(String, u64), 
 }
 
 fn addresses(slice: &Value, port: &Value, node: &Node) -> Vec<String> {
-    let target =
-        slice["ports"].as_array().into_iter().flatten().find(|target| target["name"] == port["name"]);
+    let target = slice["ports"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|target| text(&target["name"]) == text(&port["name"]));
     let Some(target) = target.and_then(|target| target["port"].as_u64()) else { return Vec::new() };
     let ready = slice["endpoints"]
         .as_array()
@@ -80,7 +83,8 @@ fn addresses(slice: &Value, port: &Value, node: &Node) -> Vec<String> {
         .flatten()
         .filter(|endpoint| endpoint["conditions"]["ready"] == true);
     let addresses = ready.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
-    addresses.filter_map(|address| Some(format!("{}:{target}", node.address(text(address))?))).collect()
+    let ready = addresses.map(text).filter(|address| node.is_ready(address));
+    ready.filter_map(|address| Some(format!("{}:{target}", node.address(address)?))).collect()
 }
 
 async fn listen((address, port): (String, u64), endpoints: Vec<String>) -> Result<Port> {
