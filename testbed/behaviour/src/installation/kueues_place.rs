@@ -1,7 +1,7 @@
 //! The chart in the place of a running Kueue, with the steps of `docs/install.md`, and the way back. Kueue is that of its own
 //! chart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,6 +20,7 @@ const CONFIGURATIONS: [&str; 2] = [
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kueue-validating-webhook-configuration",
 ];
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const SECRET: &str = "/api/v1/namespaces/kueue-system/secrets/kueue-webhook-server-cert";
 const QUEUES: &str = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues";
 
 /// Runs the checks. `chart` is Kueue's.
@@ -52,9 +53,12 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     for version in ["v1beta1", "v1beta2"] {
         place.cluster.delete(&format!("{API_SERVICES}/{version}.visibility.kueue.x-k8s.io")).await?;
     }
+    let authorities = place.authorities().await?;
+    place.cluster.patch(SECRET, &json!({"data": null})).await?;
     place.install_muster().await?;
     place.ready(2).await?;
     place.muster_leads().await?;
+    place.has_another_authority(&authorities).await?;
     place.is_kept(&before).await?;
     place.versions().await?;
     done.say("in Kueue's place, running Jobs run on, and definitions and configurations are Kueue's");
@@ -62,7 +66,7 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     done.say("what waited is admitted in its order, and new Jobs and pods wait");
     place.refuses_an_impossible_queue().await?;
     place.deletes_a_namespace().await?;
-    done.say("Kueue's webhooks are answered, and namespaces can be deleted");
+    done.say("Kueue's webhooks are answered with a new certificate, and namespaces can be deleted");
 
     let before = place.installed().await?;
     place.helm(&["uninstall", "muster"], None, &["--timeout", "3m"]).await?;
@@ -90,6 +94,17 @@ fn without_authorities(value: &mut Value) {
         object.values_mut().for_each(without_authorities);
     }
     value.as_array_mut().into_iter().flatten().for_each(without_authorities);
+}
+
+/// The authorities in an object.
+fn authorities(value: &Value, found: &mut BTreeSet<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        if key == "caBundle" {
+            found.insert(text(value).to_owned());
+        }
+        authorities(value, found);
+    }
+    value.as_array().into_iter().flatten().for_each(|value| authorities(value, found));
 }
 
 /// What must not change.
@@ -262,15 +277,29 @@ impl Release {
             .await
     }
 
-    async fn installed(&self) -> Result<Installed> {
-        let mut objects = Vec::new();
+    /// Kueue's definitions and webhook configurations.
+    async fn registered(&self) -> Result<Vec<Value>> {
         let definitions = self.cluster.list(DEFINITIONS).await?;
         let definitions = definitions.into_iter().filter(|of| of["spec"]["group"] == "kueue.x-k8s.io");
         let mut found: Vec<_> = definitions.collect();
         for path in CONFIGURATIONS {
             found.push(self.cluster.get(path).await?.with_context(|| format!("{path} is gone"))?);
         }
-        for object in found {
+        Ok(found)
+    }
+
+    /// The authorities of webhooks and conversions.
+    async fn authorities(&self) -> Result<BTreeSet<String>> {
+        let mut found = BTreeSet::new();
+        for object in self.registered().await? {
+            authorities(&object, &mut found);
+        }
+        Ok(found)
+    }
+
+    async fn installed(&self) -> Result<Installed> {
+        let mut objects = Vec::new();
+        for object in self.registered().await? {
             let meta = &object["metadata"];
             let mut kept = json!({"name": meta["name"], "uid": meta["uid"], "labels": meta["labels"],
                 "spec": object["spec"], "webhooks": object["webhooks"]});
@@ -331,6 +360,18 @@ impl Release {
         self.cluster.create("/apis/apps/v1/namespaces/team/deployments", &deployment).await?;
         self.cluster.delete("/apis/apps/v1/namespaces/team/deployments/free").await?;
         self.cluster.delete(&format!("{PODS}/free")).await
+    }
+
+    /// Without a valid certificate of Kueue, the leader makes one, and registers its authority everywhere. Kueue finds it when
+    /// it returns.
+    async fn has_another_authority(&self, before: &BTreeSet<String>) -> Result<()> {
+        ensure!(before.len() == 1, "there are {} authorities", before.len());
+        self.cluster
+            .until("another authority", async || {
+                let now = self.authorities().await?;
+                Ok((now.len() == 1 && now != *before).then_some(()))
+            })
+            .await
     }
 
     async fn refuses_an_impossible_queue(&self) -> Result<()> {
