@@ -21,9 +21,11 @@ pub(super) struct Container {
     pub(super) pod: Value,
     pub(super) child: Child,
     pub(super) is_ready: Option<bool>,
-    /// Folders of Secrets: the request for the Secret, the folder, and the version of its files.
-    secrets: Vec<(String, PathBuf, Value)>,
+    secrets: Vec<SecretFolder>,
 }
+
+/// The request for a Secret, the folder of its files, and their version.
+type SecretFolder = (String, PathBuf, Value);
 
 impl Node {
     /// Starts the process of a pod.
@@ -96,7 +98,7 @@ impl Node {
         pod: &Value,
         root: &Path,
         address: &str,
-    ) -> Result<(Vec<String>, Vec<(String, PathBuf, Value)>)> {
+    ) -> Result<(Vec<String>, Vec<SecretFolder>)> {
         let (mut mounts, mut secrets) = (vec![ACCOUNT.to_owned()], Vec::new());
         let namespace = text(&pod["metadata"]["namespace"]);
         let spec = &pod["spec"];
