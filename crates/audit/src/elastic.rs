@@ -90,6 +90,7 @@ pub(crate) fn check(
     });
     if !cluster.quotas.may_be_held(gang)
         && let Some(assignment) = fit::first_fit(cluster, &more)
+        && cluster.quotas.must_start(&more, &assignment.flavors, false)
     {
         found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });
     }

@@ -180,9 +180,11 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             // What this plan preempts does not wake a gang that is parked: it is tried again when the victims are gone.
             let is_parked = !decided.contains_key(gang.uid.as_str());
             let leaving = if is_parked { &terminating_before } else { &terminating };
-            let placement = fit::first_fit(&cluster, &least).or_else(|| {
+            let fit = fit::first_fit(&cluster, &least);
+            let fit = fit.filter(|found| cluster.quotas.must_start(&least, &found.flavors, false));
+            let placement = fit.or_else(|| {
                 preemption::first_fit_with_preemption(&mut cluster, world, &least, leaving)
-                    .filter(|_| !gang.gated)
+                    .filter(|found| !gang.gated && cluster.quotas.must_start(&least, &found.flavors, true))
             });
             match placement {
                 Some(assignment) => {

@@ -1,13 +1,14 @@
 //! Limits of quota and flavors, counted from quota nodes, queues and gangs alone.
 //!
 //! Quota trees are read by name, usage is summed over the charges of all holders, and nothing is cached.
-//! `flavors` confines pods to the nodes of their flavors, `preemption_rules` holds the preemption rules of quota trees, `shares` fair sharing, and `node_capacity` quota
-//! from node capacity.
+//! `flavors` confines pods to the nodes of their flavors, `preemption_rules` holds the preemption rules of quota trees, `shares` fair sharing, `node_capacity` quota
+//! from node capacity, and `stepwise` says which gangs must not wait where quota alone decides.
 
 mod flavors;
 mod node_capacity;
 mod preemption_rules;
 mod shares;
+mod stepwise;
 
 use std::collections::{BTreeMap, BTreeSet};
 

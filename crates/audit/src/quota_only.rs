@@ -89,6 +89,6 @@ fn listed(queue: &Queue) -> Vec<FlavorIx> {
     queue.groups.iter().flat_map(|group| &group.flavors).copied().collect()
 }
 
-fn is_quota_only(world: &World, ix: FlavorIx) -> bool {
+pub(crate) fn is_quota_only(world: &World, ix: FlavorIx) -> bool {
     world.flavors().get(&ix).is_some_and(|flavor| flavor.quota_only)
 }

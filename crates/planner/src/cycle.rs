@@ -1,6 +1,7 @@
 //! One scheduling cycle: tries the pending gangs in order and records a verdict for each.
 
 mod preemption;
+mod stepwise;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +9,14 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Assignment, Cause, Charges, Gang, GangState, OrderKey, Plan, QueueingHint, ShapeIx, ShapeRow, Shortage,
-    Snapshot, Time, Verdict, World, charges,
+    Assignment, Cause, Gang, GangState, OrderKey, Plan, QueueingHint, ShapeIx, ShapeRow, Shortage, Snapshot,
+    Time, Verdict, World, charges,
 };
 
 use self::preemption::Part;
+use self::stepwise::{Nomination, Turn};
 use crate::backfill::{StartReservations, Timeline};
+use crate::flavors::Attempts;
 use crate::held_quota::HeldQuota;
 use crate::ledger::Ledger;
 use crate::order::{self, RowHead, StrictFifo};
@@ -40,6 +43,10 @@ pub(crate) struct Cycle<'s> {
     victims: BTreeSet<String>,
     strict: StrictFifo<'s>,
     backfill: Option<BackfillState<'s>>,
+    /// What contenders would get whose flavors are chosen one after another, by uid.
+    nominations: BTreeMap<String, Nomination>,
+    /// The attempts of such gangs, by uid.
+    attempts: BTreeMap<String, Attempts>,
 }
 
 /// The priority of a gang, and its queueing time.
@@ -77,6 +84,8 @@ impl<'s> Cycle<'s> {
             victims: BTreeSet::new(),
             strict,
             backfill: None,
+            nominations: BTreeMap::new(),
+            attempts: BTreeMap::new(),
         }
     }
 
@@ -131,28 +140,38 @@ impl<'s> Cycle<'s> {
         }
     }
 
-    /// Finds the first schedulable gang of each queue that competes with other queues, and decides about the
-    /// gangs before it.
+    /// Looks at the first gang of each queue whose turn in a round has come. If it would get quota, it competes for it with
+    /// the first gangs of other queues; else its turn ends here.
     fn decide_contenders(&mut self) {
         let world = self.snapshot.world;
-        while let Some(next) = self.heads.pop_undecided(world) {
-            match self.projected_charges(&next).or_else(|| Some(self.held_quota(&next)?.requested)) {
-                Some(charges) => self.heads.add_contender(world, next, charges),
-                None => self.attempt(&next),
+        while let Some(next) = self.heads.pop_undecided() {
+            let row = world.shape(next.ix);
+            match self.turn(&next) {
+                Turn::Competes(charges, level) => self.heads.add_contender(world, next, charges, level),
+                Turn::Again => self.push(Some(next)),
+                Turn::Nothing => match self.held_quota(&next) {
+                    Some(held) => self.heads.add_contender(world, next, held.requested, None),
+                    None => self.attempt(&next),
+                },
+            }
+            if self.takes_turns(row) {
+                self.heads.end_turn(world, row.queue);
             }
         }
     }
 
-    /// The charges of a gang at the quota node of its queue if it were scheduled now; none if it is not
-    /// schedulable.
-    fn projected_charges(&mut self, next: &RowHead<'s>) -> Option<Charges> {
+    /// What a gang would be charged at the quota node of its queue if it were scheduled now.
+    fn turn(&mut self, next: &RowHead<'s>) -> Turn {
         let world = self.snapshot.world;
         let row = world.shape(next.ix);
         let request = GangRequest::of(row);
         let is_known = self.strict.blocked_by(world, row.queue, next).is_some()
             || self.known_verdict(row, next.order_key).is_some();
         if is_known || terminating_pods(world, &next.order_key.uid).is_some() {
-            return None;
+            return Turn::Nothing;
+        }
+        if self.is_stepwise(row) {
+            return self.nominate_stepwise(next);
         }
         let preferred = self.preferred_preemption(row, next.order_key);
         let fit = if preferred.is_some() { None } else { fit::try_fit(&self.ledger, &request).ok() };
@@ -163,10 +182,13 @@ impl<'s> Cycle<'s> {
                     self.undo_preemption(&request, &preemption);
                     preemption.assignment.flavors
                 }
-                Err(_) => self.largest_part(row, next.order_key).ok()?.flavors(),
+                Err(_) => match self.largest_part(row, next.order_key) {
+                    Ok(part) => part.flavors(),
+                    Err(_) => return Turn::Nothing,
+                },
             },
         };
-        Some(charges(request.shape, &flavors, world.quota_of(row.queue), &[]))
+        Turn::Competes(charges(request.shape, &flavors, world.quota_of(row.queue), &[]), None)
     }
 
     /// The quota that a gang holds when it stays pending as the first one of its strict queue.
@@ -216,7 +238,13 @@ impl<'s> Cycle<'s> {
         }
         let verdict = match self.known_verdict(row, order_key) {
             Some(verdict) => verdict.clone(),
-            None => self.decide(row, order_key),
+            None => match self.nominations.remove(&*order_key.uid) {
+                Some(nomination) => match self.confirm(row, order_key, nomination) {
+                    Some(verdict) => verdict,
+                    None => return self.push(Some(*head)), // Others took it: it is looked at again in the next round.
+                },
+                None => self.decide(row, order_key),
+            },
         };
         match verdict {
             Verdict::Admit(_) | Verdict::Preempt(_) => {
@@ -292,6 +320,9 @@ impl<'s> Cycle<'s> {
 
     /// Decides about the next gang of a row, and reserves in the ledger what it is assigned.
     fn decide(&mut self, row: &'s ShapeRow, order_key: &'s OrderKey) -> Verdict {
+        if self.is_stepwise(row) {
+            return self.decide_stepwise(row, order_key);
+        }
         if let Some(preemption) = self.preferred_preemption(row, order_key) {
             return self.nominate(row, order_key, preemption);
         }

@@ -17,20 +17,22 @@ use crate::{explain, flavors, pod_rules, quota, topology};
 
 /// The placement and flavors of every pod of the gang, or the verdict that it does not fit.
 pub(crate) fn fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, Verdict> {
-    try_fit(ledger, request).map_err(|(causes, hint)| {
-        let least = request.shape.with_min_counts();
-        let permanent = permanent_causes(ledger.world, &GangRequest { shape: &least, ..*request });
-        if permanent.is_empty() {
-            Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: hint })
-        } else {
-            let queueing_hint = if pod_rules::depend_on_others(&permanent) {
-                QueueingHint::PodRulesChange
-            } else {
-                QueueingHint::ClusterChange
-            };
-            Verdict::Never(Shortage { causes: permanent.into(), queueing_hint })
-        }
-    })
+    try_fit(ledger, request).map_err(|refusal| verdict(ledger.world, request, refusal))
+}
+
+/// The verdict about a gang that does not fit: whether it ever could.
+pub(crate) fn verdict(world: &World, request: &GangRequest<'_>, (causes, hint): Refusal) -> Verdict {
+    let least = request.shape.with_min_counts();
+    let permanent = permanent_causes(world, &GangRequest { shape: &least, ..*request });
+    if permanent.is_empty() {
+        return Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: hint });
+    }
+    let queueing_hint = if pod_rules::depend_on_others(&permanent) {
+        QueueingHint::PodRulesChange
+    } else {
+        QueueingHint::ClusterChange
+    };
+    Verdict::Never(Shortage { causes: permanent.into(), queueing_hint })
 }
 
 /// The placement and flavors, or the causes and the queueing hint.

@@ -7,6 +7,7 @@
 
 mod alternatives;
 mod constraints;
+mod stepwise;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +24,8 @@ use crate::request::{Fit, Flavors, GangRequest, Refusal};
 pub(crate) use alternatives::Alternatives;
 use constraints::check_compatible;
 pub(crate) use constraints::with_flavor_constraints;
+pub(crate) use stepwise::{Attempt, Attempts, Chance, Progress, attempt, is_stepwise};
+pub use stepwise::{Lack, LackReason};
 
 /// The number of placements that are tried for one gang.
 const PLACEMENTS: u32 = 64;

@@ -18,6 +18,10 @@ pub(crate) enum Mode {
     Reclaim,
     /// A gang of its own quota node is preempted.
     Preempt,
+    /// Preemption would help, but no gang may be preempted.
+    NoVictims,
+    /// Not at all.
+    Never,
 }
 
 /// A flavor assignment with which a gang fits outright, and its borrowing level.
@@ -59,17 +63,19 @@ pub(crate) fn borrowing_level(ledger: &Ledger<'_>, request: &GangRequest<'_>, fl
 }
 
 /// The preference of a queue between flavor assignments; the smaller is better.
-pub(crate) fn rank(queue: &Queue, mode: Mode, level: u32) -> (u32, u32) {
+pub(crate) fn rank(queue: &Queue, mode: Mode, level: u32) -> (Option<Mode>, u32, u32) {
+    let hopeless = Some(mode).filter(|mode| *mode >= Mode::NoVictims);
     let mode = mode as u32;
     match queue.fungibility.preference {
-        FlavorFungibilityPreference::BorrowingOverPreemption => (mode, level),
-        FlavorFungibilityPreference::PreemptionOverBorrowing => (level, mode),
+        FlavorFungibilityPreference::BorrowingOverPreemption => (hopeless, mode, level),
+        FlavorFungibilityPreference::PreemptionOverBorrowing => (hopeless, level, mode),
     }
 }
 
 /// Whether further flavor assignments are not tried.
 pub(crate) fn stops_search(queue: &Queue, mode: Mode, level: u32) -> bool {
     let FlavorFungibility { when_can_borrow, when_can_preempt, .. } = queue.fungibility;
-    (mode == Mode::Fit || when_can_preempt == FlavorFungibilityPolicy::MayStopSearch)
+    mode < Mode::NoVictims
+        && (mode == Mode::Fit || when_can_preempt == FlavorFungibilityPolicy::MayStopSearch)
         && (level == 0 || when_can_borrow == FlavorFungibilityPolicy::MayStopSearch)
 }

@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 
 use model::{
-    Charges, QueueIx, QueueingStrategy, QuotaIx, QuotaUsage, ReclaimWithinCohort, ShapeIx, Snapshot, World,
-    charges,
+    Charges, FlavorResource, QueueIx, QueueingStrategy, QuotaIx, QuotaUsage, ReclaimWithinCohort, ShapeIx,
+    Snapshot, World, charges,
 };
 
 use crate::flavors::Alternatives;
@@ -55,23 +55,28 @@ impl HeldQuota {
 
 /// Whether each amount is free, or could be after preemption.
 fn may_get(quotas: &Quotas<'_>, node: QuotaIx, requested: &Charges) -> bool {
+    let forest = quotas.world().forest();
+    requested.iter().all(|((_, of), amount)| {
+        *amount <= forest.available(quotas, node, *of) || may_preempt_for(quotas, node, *of, *amount)
+    })
+}
+
+/// Whether a node may get an amount by preemption, if there are victims: within what it owns or its cohort owns, or
+/// while it borrows.
+pub(crate) fn may_preempt_for(quotas: &Quotas<'_>, node: QuotaIx, of: FlavorResource, amount: i128) -> bool {
     let (world, forest) = (quotas.world(), quotas.world().forest());
-    let height = forest.height(forest.root(node));
     let rule = world.quota_nodes().get(&node).map(|node| node.preemption).unwrap_or_default();
     let preempts_while_borrowing = rule.borrow_within_cohort.is_some()
         || world.policy().fair_sharing.is_some() && rule.reclaim_within_cohort != ReclaimWithinCohort::Never;
-    requested.iter().all(|((_, of), amount)| {
-        *amount <= forest.available(quotas, node, *of)
-            || *amount <= forest.subtree_quota(node, *of)
-            || forest.borrowing_level(quotas, node, *of, *amount) < height
-            || preempts_while_borrowing
-    })
+    amount <= forest.subtree_quota(node, of)
+        || forest.borrowing_level(quotas, node, of, amount) < forest.height(forest.root(node))
+        || preempts_while_borrowing
 }
 
 fn unused_part(quotas: &Quotas<'_>, node: QuotaIx, requested: &Charges) -> Charges {
     let forest = quotas.world().forest();
     let borrows = quotas.borrowing_level(requested, Some(node)) > 0;
-    let unused = |((at, of), amount): (&(QuotaIx, model::FlavorResource), &i128)| {
+    let unused = |((at, of), amount): (&(QuotaIx, FlavorResource), &i128)| {
         let left = forest.subtree_quota(node, *of) - quotas.used(node, *of);
         let borrowing = forest.limits(node, *of).and_then(|limits| limits.borrowing);
         let held = match borrowing {

@@ -24,7 +24,7 @@
 //! - `score` and `fragmentation`: the node scores of the packing policies;
 //! - `pod_rules`: placement of gangs with rules between pods;
 //! - `topology`: topology-aware placement, domain by domain;
-//! - `explain`: why a gang does not fit, in figures.
+//! - `explain`: why a gang does not fit, in figures; `lacks`: the same where quota alone decides, pod set by pod set.
 //!
 //! Preemption, backfill and forecast:
 //!
@@ -49,6 +49,7 @@ mod forecast;
 mod fragmentation;
 mod fungibility;
 mod held_quota;
+mod lacks;
 mod ledger;
 mod nomination;
 mod order;
@@ -66,7 +67,9 @@ mod topology;
 mod tournament;
 mod usage_order;
 
+pub use flavors::{Lack, LackReason};
 pub use forecast::forecast;
+pub use lacks::lacks;
 use model::{Plan, Snapshot};
 
 /// Decides about every pending gang that has no verdict yet, or whose verdict may have changed.

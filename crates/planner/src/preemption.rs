@@ -14,6 +14,7 @@ mod rules;
 mod search;
 mod sequence;
 mod sparing;
+mod stepwise;
 
 use std::collections::BTreeSet;
 
@@ -28,6 +29,7 @@ use crate::preemption::goal::{Goal, VictimSet};
 pub(crate) use crate::preemption::rules::may_preempt;
 use crate::preemption::rules::{Rules, Variant};
 use crate::preemption::sparing::spared_sets;
+pub(crate) use crate::preemption::stepwise::{Choice, Chooser};
 use crate::request::{Fit, Flavors, GangRequest};
 
 /// The victims, and the fit of the gang once they are gone.
@@ -96,18 +98,7 @@ pub(crate) fn select_victims<'s>(
     if !prefers && let Ok(fit) = try_fit(ledger, &request) {
         return Ok(VictimSelection { victims: Vec::new(), fit }); // The terminating gangs make enough room.
     }
-    let terminating_victims: BTreeSet<&str> =
-        terminating_victims(world).map(|gang| gang.uid.as_str()).collect();
-    let is_replaced = |uid: &str| gang.replaces.as_ref().is_some_and(|replaced| replaced.uid == uid);
-    let may = |other: &&Gang| {
-        let uid = other.uid.as_str();
-        !other.protected
-            && !is_replaced(uid)
-            && !terminating_victims.contains(uid)
-            && !preemptors.contains(uid)
-            && !is_spared(uid)
-    };
-    let holders: Vec<&Gang> = world.placed_gangs().filter(may).collect();
+    let holders = holders(world, gang, preemptors, is_spared);
     let alternatives = Alternatives::of(world, &request);
     // Another gang of the same shape may preempt gangs that this one may not.
     let mut hint = if preemptors.is_empty() && alternatives.is_complete {
@@ -116,7 +107,7 @@ pub(crate) fn select_victims<'s>(
         QueueingHint::AnyChange
     };
     let queue = world.queues().get(&gang.queue);
-    let mut best: Option<((u32, u32), FoundVictims)> = None;
+    let mut best: Option<(_, FoundVictims)> = None;
     for flavors in &alternatives.all {
         let fits =
             fitting.iter().find(|(fitting, _)| fitting == flavors).map(|(_, level)| (Mode::Fit, *level));
@@ -132,7 +123,7 @@ pub(crate) fn select_victims<'s>(
         };
         match found {
             Ok(found) => {
-                let rank = queue.map_or((0, 0), |queue| rank(queue, found.mode, found.level));
+                let rank = queue.map(|queue| rank(queue, found.mode, found.level));
                 let ends = queue.is_some_and(|queue| stops_search(queue, found.mode, found.level));
                 if best.as_ref().is_none_or(|(least, _)| rank < *least) {
                     best = Some((rank, found));
@@ -161,6 +152,27 @@ pub(crate) fn select_victims<'s>(
         }
     };
     Ok(VictimSelection { victims, fit })
+}
+
+/// The running gangs of which another one may preempt some.
+fn holders<'s>(
+    world: &'s World,
+    gang: &Gang,
+    preemptors: &BTreeSet<&str>,
+    is_spared: &dyn Fn(&str) -> bool,
+) -> Vec<&'s Gang> {
+    let terminating_victims: BTreeSet<&str> =
+        terminating_victims(world).map(|gang| gang.uid.as_str()).collect();
+    let is_replaced = |uid: &str| gang.replaces.as_ref().is_some_and(|replaced| replaced.uid == uid);
+    let may = |other: &&Gang| {
+        let uid = other.uid.as_str();
+        !other.protected
+            && !is_replaced(uid)
+            && !terminating_victims.contains(uid)
+            && !preemptors.contains(uid)
+            && !is_spared(uid)
+    };
+    world.placed_gangs().filter(may).collect()
 }
 
 /// The victims of a gang with one flavor assignment.

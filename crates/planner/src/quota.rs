@@ -223,7 +223,8 @@ pub(crate) fn exceeds_potential(
     (needs > potential.max(0)).then(|| Cause::Quota(shortfall(world, node, of, needs, None)))
 }
 
-fn shortfall(
+/// The shortage of an amount at a node.
+pub(crate) fn shortfall(
     world: &World,
     node: QuotaIx,
     of: FlavorResource,

@@ -4,8 +4,9 @@
 //! by level from the root: at each level the subtree that would not borrow for the gang goes first, then the
 //! one with the smallest dominant share after the admission. Without fair sharing, the entry that would
 //! borrow at the lower level goes first. Rank breaks ties. After Kueue
-//! (`pkg/scheduler/fair_sharing_iterator.go` and `scheduler.go`, v0.19), but the next gang of a queue enters
-//! as soon as the previous one is admitted.
+//! (`pkg/scheduler/fair_sharing_iterator.go` and `scheduler.go`, v0.19). A queue in which quota alone decides enters one gang in each
+//! round, as in each of Kueue's scheduling cycles, if it would get quota as the round begins. In other queues, and with fair
+//! sharing, the next gang enters as soon as the previous one is admitted.
 //!
 //! An admission changes the usage of the node that is charged and of its ancestors only, so only their
 //! entries are compared again. Each node keeps its entries in an ordered set. The queue of a node goes before
@@ -34,8 +35,10 @@ pub(crate) struct Tournament<'s> {
     trees: BTreeMap<Scope, QuotaTree<'s>>,
     /// Pending gangs of queues in which usage is compared before rank.
     usage_ordered: BTreeSet<RowHead<'s>>,
-    /// Queues whose contender is not determined.
-    undecided: BTreeSet<QueueIx>,
+    /// Queues that have their turn, and whose contender is not determined.
+    undecided: BTreeSet<(Scope, QueueIx)>,
+    /// Scopes whose round may be over.
+    rounds: BTreeSet<Scope>,
     /// The winner of each scope.
     winners: BTreeSet<(RowHead<'s>, Scope)>,
     /// All contenders, by rank.
@@ -58,8 +61,10 @@ enum Scope {
 struct QuotaTree<'s> {
     /// The row heads of each queue, without its contender.
     queue_heads: BTreeMap<QueueIx, QueueHeads<'s>>,
-    /// The contender of each queue, and what it would be charged.
-    charges: BTreeMap<QueueIx, (RowHead<'s>, Charges)>,
+    /// Queues whose turn in this round has ended.
+    ended: BTreeSet<QueueIx>,
+    /// The contender of each queue.
+    charges: BTreeMap<QueueIx, Contender<'s>>,
     /// The entries of each quota node: its queue's contender and the best entry of each child.
     entries: BTreeMap<QuotaIx, BTreeSet<Entry<'s>>>,
     /// The entry of each quota node in the set of its parent.
@@ -67,6 +72,15 @@ struct QuotaTree<'s> {
     /// Nodes whose entry in the parent is to be recomputed.
     dirty: BTreeSet<QuotaIx>,
     winner: Option<RowHead<'s>>,
+}
+
+/// The first gang of a queue in this round.
+struct Contender<'s> {
+    next: RowHead<'s>,
+    /// What it would be charged.
+    charges: Charges,
+    /// The level at which it would have borrowed when it was looked at; `None`: that at which it would borrow now.
+    level: Option<u32>,
 }
 
 /// A contender in the set of a quota node.
@@ -94,6 +108,7 @@ impl<'s> Tournament<'s> {
             trees: BTreeMap::new(),
             usage_ordered: BTreeSet::new(),
             undecided: BTreeSet::new(),
+            rounds: BTreeSet::new(),
             winners: BTreeSet::new(),
             contenders: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -102,7 +117,10 @@ impl<'s> Tournament<'s> {
 
     /// Whether no gang is left to try.
     pub(crate) fn is_empty(&self) -> bool {
-        self.uncontested.is_empty() && self.contenders.is_empty() && self.undecided.is_empty()
+        self.uncontested.is_empty()
+            && self.contenders.is_empty()
+            && self.undecided.is_empty()
+            && self.rounds.is_empty()
     }
 
     /// Adds the next gang of a row.
@@ -115,18 +133,21 @@ impl<'s> Tournament<'s> {
             return;
         };
         self.enqueue(world, scope, next);
-        let Some(tree) = self.trees.get_mut(&scope) else { return };
-        let contender = tree.charges.get(&queue).map(|(contender, _)| *contender);
+        let Some(tree) = self.trees.get_mut(&scope).filter(|tree| !tree.ended.contains(&queue)) else {
+            return;
+        };
+        let contender = tree.charges.get(&queue).map(|contender| contender.next);
         let mut key = |next: RowHead<'s>| {
             (self.usage_order.weighted_usage(queue, world.shape(next.ix).local_queue), next)
         };
         if contender.is_none_or(|contender| key(next) < key(contender)) {
-            if let Some((contender, _)) = tree.remove_contender(leaf, queue) {
+            if let Some(contender) = contender {
+                tree.remove_contender(leaf, queue);
                 self.contenders.remove(&contender);
                 self.dirty.insert(scope);
                 self.enqueue(world, scope, contender);
             }
-            self.undecided.insert(queue);
+            self.undecided.insert((scope, queue));
         }
     }
 
@@ -141,16 +162,41 @@ impl<'s> Tournament<'s> {
         }
     }
 
-    /// Takes out the first gang of a queue whose contender is not determined.
-    pub(crate) fn pop_undecided(&mut self, world: &World) -> Option<RowHead<'s>> {
-        while let Some(queue) = self.undecided.first().copied() {
-            if let Some(first) = self.queue_heads(world, queue).and_then(QueueHeads::pop_first) {
+    /// Takes out the first gang of a queue whose turn has come.
+    pub(crate) fn pop_undecided(&mut self) -> Option<RowHead<'s>> {
+        loop {
+            self.begin_rounds();
+            let (scope, queue) = self.undecided.first().copied()?;
+            let queue_heads = self.trees.get_mut(&scope).and_then(|tree| tree.queue_heads.get_mut(&queue));
+            if let Some(first) = queue_heads.and_then(QueueHeads::pop_first) {
                 self.usage_ordered.remove(&first);
                 return Some(first);
             }
-            self.undecided.remove(&queue);
+            self.undecided.remove(&(scope, queue));
+            self.rounds.insert(scope);
         }
-        None
+    }
+
+    /// Gives every queue of a tree its turn again, if all had one and no contender is left.
+    fn begin_rounds(&mut self) {
+        while let Some(scope) = self.rounds.pop_first() {
+            let Some(tree) = self.trees.get_mut(&scope).filter(|tree| tree.charges.is_empty()) else {
+                continue;
+            };
+            let all = (scope, QueueIx(0))..=(scope, QueueIx(u32::MAX));
+            if self.undecided.range(all).next().is_none() {
+                self.undecided
+                    .extend(std::mem::take(&mut tree.ended).into_iter().map(|queue| (scope, queue)));
+            }
+        }
+    }
+
+    /// Ends the turn of a queue.
+    pub(crate) fn end_turn(&mut self, world: &World, queue: QueueIx) {
+        let Some((_, scope)) = contention_scope(world, queue) else { return };
+        self.undecided.remove(&(scope, queue));
+        self.trees.entry(scope).or_default().ended.insert(queue);
+        self.rounds.insert(scope);
     }
 
     fn queue_heads(&mut self, world: &World, queue: QueueIx) -> Option<&mut QueueHeads<'s>> {
@@ -158,12 +204,19 @@ impl<'s> Tournament<'s> {
         self.trees.get_mut(&scope)?.queue_heads.get_mut(&queue)
     }
 
-    /// Makes a gang the contender of its queue, with what it would be charged.
-    pub(crate) fn add_contender(&mut self, world: &World, next: RowHead<'s>, charges: Charges) {
+    /// Makes a gang the contender of its queue, with what it would be charged, and the level at which it would borrow if that
+    /// does not follow from the usage when its turn comes.
+    pub(crate) fn add_contender(
+        &mut self,
+        world: &World,
+        next: RowHead<'s>,
+        charges: Charges,
+        level: Option<u32>,
+    ) {
         let queue = world.shape(next.ix).queue;
         let Some((leaf, scope)) = contention_scope(world, queue) else { return };
         let tree = self.trees.entry(scope).or_default();
-        tree.charges.insert(queue, (next, charges));
+        tree.charges.insert(queue, Contender { next, charges, level });
         tree.entries.entry(leaf).or_default().insert(Entry {
             borrowing: BorrowingKey::default(),
             next,
@@ -171,7 +224,7 @@ impl<'s> Tournament<'s> {
         });
         tree.dirty.insert(leaf);
         self.dirty.insert(scope);
-        self.undecided.remove(&queue);
+        self.undecided.remove(&(scope, queue));
         self.contenders.insert(next);
     }
 
@@ -190,7 +243,7 @@ impl<'s> Tournament<'s> {
             return false;
         };
         let Some(tree) = self.trees.get(&scope) else { return false };
-        let contender = tree.charges.get(&row.queue).map(|(contender, _)| *contender);
+        let contender = tree.charges.get(&row.queue).map(|contender| contender.next);
         let first = tree.queue_heads.get(&row.queue).and_then(QueueHeads::first).map(|(_, next)| next);
         let mut key = |next: RowHead<'s>| {
             (self.usage_order.weighted_usage(row.queue, world.shape(next.ix).local_queue), next)
@@ -261,7 +314,10 @@ impl<'s> Tournament<'s> {
         }
         self.contenders.remove(&winner);
         self.dirty.insert(scope);
-        self.undecided.insert(queue);
+        if self.trees.get(&scope).is_none_or(|tree| !tree.ended.contains(&queue)) {
+            self.undecided.insert((scope, queue));
+        }
+        self.rounds.insert(scope);
         Some(winner)
     }
 
@@ -279,13 +335,12 @@ impl<'s> Tournament<'s> {
 
 impl<'s> QuotaTree<'s> {
     /// Takes out the contender of a queue.
-    fn remove_contender(&mut self, leaf: QuotaIx, queue: QueueIx) -> Option<(RowHead<'s>, Charges)> {
-        let contender = self.charges.remove(&queue)?;
+    fn remove_contender(&mut self, leaf: QuotaIx, queue: QueueIx) {
+        let Some(Contender { next, .. }) = self.charges.remove(&queue) else { return };
         if let Some(entries_above) = self.entries.get_mut(&leaf) {
-            entries_above.remove(&Entry { borrowing: BorrowingKey::default(), next: contender.0, queue });
+            entries_above.remove(&Entry { borrowing: BorrowingKey::default(), next, queue });
         }
         self.dirty.insert(leaf);
-        Some(contender)
     }
 
     /// Recomputes the winner.
@@ -337,12 +392,14 @@ impl<'s> QuotaTree<'s> {
 
     /// The comparison key of a node if a contender below it were admitted.
     fn borrowing_key(&self, node: QuotaIx, entry: &Entry<'s>, quotas: &Quotas<'_>) -> BorrowingKey {
-        let Some((_, charges)) = self.charges.get(&entry.queue) else { return BorrowingKey::default() };
+        let Some(Contender { charges, level, .. }) = self.charges.get(&entry.queue) else {
+            return BorrowingKey::default();
+        };
         let forest = quotas.world().forest();
         let mut trial = Trial::of(quotas);
         if quotas.world().policy().fair_sharing.is_none() {
             let levels = charges.iter().map(|((at, of), amount)| trial.borrowing_level(*at, *of, *amount));
-            return BorrowingKey { level: levels.max().unwrap_or(0), share: None };
+            return BorrowingKey { level: level.unwrap_or_else(|| levels.max().unwrap_or(0)), share: None };
         }
         for ((at, of), amount) in charges {
             trial.charge(*at, *of, *amount);

@@ -191,7 +191,9 @@ fn every_choice_of_two_flavors_follows_the_policy() {
             for (state, borrows, flavor) in [(first, borrows[0], "one"), (second, borrows[1], "two")] {
                 let (mode, level) = match state {
                     State::Free => (0, u32::from(borrows)),
-                    State::Used => (2, u32::from(borrows)),
+                    // Beyond what its queue owns, a gang preempts in lower subtrees alone, or with `borrowWithinCohort`.
+                    State::Used if borrows => continue,
+                    State::Used => (2, 0),
                     State::Taken => continue,
                 };
                 let rank = if prefer { (level, mode) } else { (mode, level) };

@@ -9,6 +9,7 @@ use index::Index;
 use model::{
     Cause, FlavorIx, Gang, PodSet, Preemption, PreemptionReason, QuotaCause, Shortage, Taint, World,
 };
+use planner::LackReason;
 use pod_sets::{Unfit, lacking_quota, not_left, not_offered};
 use topology::lacking_places;
 
@@ -17,6 +18,14 @@ pub(crate) fn no_fit(index: &Index, gang: &Gang, shortage: &Shortage) -> String 
     let world = index.world();
     if is_gated(shortage) {
         return "Workload requires preemption, but it's gated".into();
+    }
+    // The time decides between victims alone, which are not named.
+    if let Some(lacks) = planner::lacks(&world.snapshot(gang.queued_at), &gang.uid) {
+        let told = lacks.iter().map(|lack| (&lack.pod_sets, lack_text(world, gang, &lack.reason)));
+        let each = |(pod_sets, text): (&Vec<usize>, String)| -> Vec<_> {
+            pod_sets.iter().map(|at| (*at, vec![text.clone()])).collect()
+        };
+        return by_pod_set(gang, told.flat_map(each));
     }
     let is_short = |cause: &&Cause| matches!(cause, Cause::Quota(QuotaCause::Short { flavor: Some(_), .. }));
     let (short, mut others): (Vec<&Cause>, Vec<&Cause>) = shortage.causes.iter().partition(is_short);
@@ -41,6 +50,23 @@ pub(crate) fn no_fit(index: &Index, gang: &Gang, shortage: &Shortage) -> String 
     let told = told.into_iter().filter(|(_, flavor, _)| flavor.is_none());
     let others = told.map(|(at, _, text)| (at.unwrap_or_default(), vec![text]));
     by_pod_set(gang, lacking.into_iter().chain(others).chain(places))
+}
+
+/// What pod sets lack in a flavor.
+fn lack_text(world: &World, gang: &Gang, lack: &LackReason) -> String {
+    match lack {
+        LackReason::Refused(cause) => reason(world, gang, cause).2,
+        LackReason::Quota { of, before, needs, available } => {
+            let (resource, flavor) = (world.resources().name(of.resource), world.flavor_name(of.flavor));
+            match (available, world.quota_of(gang.queue)) {
+                (None, Some(node)) => {
+                    let most = world.forest().potential_available(node, *of).max(0);
+                    not_offered(resource, flavor, *before, *needs, most)
+                }
+                (available, _) => not_left(resource, flavor, before + needs - available.unwrap_or_default()),
+            }
+        }
+    }
 }
 
 /// Whether a cause is that nodes have no room.

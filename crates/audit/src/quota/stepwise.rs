@@ -1,0 +1,28 @@
+//! Gangs whose flavors are chosen one after another, because quota alone decides: none is taken back, so a gang may stay
+//! pending although other flavors, or other victims, would do. After Kueue.
+
+use model::{Gang, Places};
+
+use super::{Flavors, Quotas, flavor_choices};
+use crate::quota_only::is_quota_only;
+
+impl Quotas<'_> {
+    /// Whether a gang has to be admitted with these flavors if they are free, or after preemption.
+    pub(crate) fn must_start(&self, gang: &Gang, flavors: &Flavors, preempts: bool) -> bool {
+        let Some(queue) = self.world.queues().get(&gang.queue).filter(|queue| !queue.groups.is_empty())
+        else {
+            return true;
+        };
+        let mut listed = queue.groups.iter().flat_map(|group| &group.flavors);
+        let is_stepwise = gang.places == Places::Open
+            || !queue.places_pods && listed.all(|flavor| is_quota_only(self.world, *flavor));
+        if !is_stepwise || !gang.charges.is_empty() || gang.replaces.is_some() {
+            return true;
+        }
+        let choices = flavor_choices(gang, queue);
+        let has_one_choice = choices.iter().map(|(_, resources, _)| resources.len()).sum::<usize>() <= 1;
+        let charges = self.charges(gang, flavors);
+        let is_owned = charges.iter().all(|((node, of), amount)| *amount <= self.subtree_quota(node, *of));
+        has_one_choice && (!preempts || is_owned)
+    }
+}

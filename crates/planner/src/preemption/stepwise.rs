@@ -1,0 +1,118 @@
+//! Flavors of a gang that gets them one after another, and the victims that it preempts for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Amount, FlavorResource, Gang, PodSet, QueueingHint, ResourceVec, Shape, Snapshot, Victim};
+
+use crate::flavors::{self, Attempt, Chance, Progress};
+use crate::fungibility::Mode;
+use crate::held_quota::may_preempt_for;
+use crate::ledger::Ledger;
+use crate::preemption::{FoundVictims, find_victims, holders, may_preempt};
+use crate::quota::{Quotas, check_open};
+use crate::request::{Flavors, GangRequest, Refusal};
+
+/// What an attempt comes to.
+pub(crate) enum Choice {
+    /// The gang fits.
+    Fits(Attempt),
+    /// It fits when these victims, and all terminating gangs, are gone.
+    Preempts(Attempt, Vec<Victim>),
+    /// It does not fit, and this event may help it.
+    Lacks(Attempt, QueueingHint),
+}
+
+/// A gang that chooses its flavors, while the terminating gangs are released in the ledger.
+pub(crate) struct Chooser<'a, 's> {
+    pub(crate) snapshot: &'a Snapshot<'s>,
+    pub(crate) gang: &'s Gang,
+    pub(crate) request: &'a GangRequest<'a>,
+    /// The usage with the terminating gangs.
+    pub(crate) unreleased: &'a Quotas<'s>,
+    /// Those for which the gang was preempted itself.
+    pub(crate) preemptors: &'a BTreeSet<&'a str>,
+    pub(crate) is_spared: &'a dyn Fn(&str) -> bool,
+}
+
+impl<'s> Chooser<'_, 's> {
+    /// One attempt; leaves the ledger as it was.
+    pub(crate) fn choose(&self, ledger: &mut Ledger<'s>, from: &Progress) -> Result<Choice, Refusal> {
+        check_open(ledger.world, self.request)?;
+        let may_preempt = may_preempt(ledger.world, self.request);
+        let holders = may_preempt.then(|| holders(ledger.world, self.gang, self.preemptors, self.is_spared));
+        let mut hint = if self.preemptors.is_empty() {
+            QueueingHint::QuotaReleased
+        } else {
+            QueueingHint::AnyChange // Another gang of the same shape may preempt gangs that this one may not.
+        };
+        let attempt = flavors::attempt(ledger.world, self.request, from, &mut |of, amount| {
+            self.chance(ledger, holders.as_deref(), of, amount, &mut hint)
+        })?;
+        if attempt.mode == Mode::Fit {
+            return Ok(Choice::Fits(attempt));
+        }
+        let Some(holders) = holders.filter(|_| attempt.mode != Mode::Never) else {
+            return Ok(Choice::Lacks(attempt, hint));
+        };
+        let charges = ledger.charges_with(self.request, self.request.shape, &attempt.flavors);
+        if ledger.quotas.fits(&charges) {
+            return Ok(Choice::Preempts(attempt, Vec::new()));
+        }
+        match self.victims(ledger, self.request, &attempt.flavors, &holders) {
+            Ok(FoundVictims { victims, .. }) => Ok(Choice::Preempts(attempt, victims)),
+            Err(other) => Ok(Choice::Lacks(attempt, hint.max(other))),
+        }
+    }
+
+    /// How an amount of one resource can be got. As in Kueue, each is looked at alone.
+    fn chance(
+        &self,
+        ledger: &mut Ledger<'s>,
+        holders: Option<&[&'s Gang]>,
+        of: FlavorResource,
+        amount: i128,
+        hint: &mut QueueingHint,
+    ) -> Chance {
+        let world = ledger.world;
+        let Some(node) = self.request.quota(world) else {
+            return Chance { mode: Mode::Fit, level: 0, available: amount };
+        };
+        let forest = world.forest();
+        let available = forest.available(self.unreleased, node, of).max(0);
+        let level = forest.borrowing_level(self.unreleased, node, of, amount);
+        let chance = |mode, level| Chance { mode, level, available };
+        if amount <= available {
+            return chance(Mode::Fit, level);
+        }
+        if !may_preempt_for(self.unreleased, node, of, amount) {
+            return chance(Mode::Never, level);
+        }
+        let Some(holders) = holders else { return chance(Mode::NoVictims, level) };
+        if amount <= forest.available(&ledger.quotas, node, of).max(0) {
+            return chance(Mode::Reclaim, forest.borrowing_level(&ledger.quotas, node, of, amount));
+        }
+        let amount = i64::try_from(amount).unwrap_or(Amount::MAX.0);
+        let pod_set =
+            PodSet { count: 1, request: ResourceVec::new().with(of.resource, amount), ..PodSet::default() };
+        let shape = Shape { pod_sets: [pod_set].into(), places_open: true, ..Shape::default() };
+        let flavors: Flavors = vec![BTreeMap::from([(of.resource, of.flavor)])];
+        let alone = GangRequest { shape: &shape, ..*self.request };
+        match self.victims(ledger, &alone, &flavors, holders) {
+            Ok(FoundVictims { mode, level, .. }) => chance(mode, level),
+            Err(other) => {
+                *hint = (*hint).max(other);
+                chance(Mode::NoVictims, level)
+            }
+        }
+    }
+
+    fn victims(
+        &self,
+        ledger: &mut Ledger<'s>,
+        request: &GangRequest<'_>,
+        flavors: &Flavors,
+        holders: &[&'s Gang],
+    ) -> Result<FoundVictims, QueueingHint> {
+        find_victims(ledger, self.snapshot, self.gang, request, flavors, holders)
+    }
+}
