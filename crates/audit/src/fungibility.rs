@@ -37,12 +37,14 @@ pub(crate) fn is_needless(
     let Some(at) = all.iter().position(|flavors| flavors == chosen) else { return false };
     let FlavorFungibility { when_can_preempt, .. } = queue.fungibility;
     let may_preempt_first = when_can_preempt == FlavorFungibilityPolicy::MayStopSearch;
+    // The flavor at which the search stops is taken, also behind a better one.
+    let stops = may_preempt_first && (level == 0 || !tries_next_when_borrowing(queue));
     fitting.iter().any(|(other, other_level)| {
         let (other, other_level) = (*other, *other_level);
         let is_better = rank(queue, 0, other_level) < rank(queue, 1, level);
         let ends_search = other_level == 0 || !tries_next_when_borrowing(queue);
         match other.cmp(&at) {
-            std::cmp::Ordering::Less => ends_search || is_better,
+            std::cmp::Ordering::Less => ends_search || !stops && is_better,
             std::cmp::Ordering::Equal => true,
             std::cmp::Ordering::Greater => !may_preempt_first && is_better,
         }
@@ -66,7 +68,8 @@ pub(crate) fn check_admitted(
     let mut before = cluster.quotas.all_combinations(gang);
     let at = before.iter().position(|flavors| flavors == chosen).filter(|_| before.len() <= COMBINATIONS);
     before.truncate(at.unwrap_or(0));
-    if preemption::first_fit_with_preemption_in(cluster, world, gang, terminating, before).is_some() {
+    let preempted = preemption::first_fit_with_preemption_in(cluster, world, gang, terminating, before);
+    if preempted.is_some_and(|before| cluster.quotas.must_start(gang, &before.flavors, true)) {
         found.push(Violation::FlavorPassedOver { gang: gang.key.clone() });
     }
 }

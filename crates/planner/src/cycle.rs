@@ -2,6 +2,7 @@
 
 mod preemption;
 mod stepwise;
+mod turns;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +11,11 @@ use std::ops::Bound;
 
 use model::{
     Assignment, Cause, Gang, GangState, OrderKey, Plan, QueueingHint, ShapeIx, ShapeRow, Shortage, Snapshot,
-    Time, Verdict, World, charges,
+    Time, Verdict, World,
 };
 
 use self::preemption::Part;
-use self::stepwise::{Nomination, Turn};
+use self::stepwise::Nomination;
 use crate::backfill::{StartReservations, Timeline};
 use crate::flavors::Attempts;
 use crate::held_quota::HeldQuota;
@@ -138,57 +139,6 @@ impl<'s> Cycle<'s> {
             let verdict = nomination::decide(&mut self.ledger, gang, preemption);
             self.plan.verdicts.extend(verdict.map(|verdict| (gang.uid.clone(), verdict)));
         }
-    }
-
-    /// Looks at the first gang of each queue whose turn in a round has come. If it would get quota, it competes for it with
-    /// the first gangs of other queues; else its turn ends here.
-    fn decide_contenders(&mut self) {
-        let world = self.snapshot.world;
-        while let Some(next) = self.heads.pop_undecided() {
-            let row = world.shape(next.ix);
-            match self.turn(&next) {
-                Turn::Competes(charges, level) => self.heads.add_contender(world, next, charges, level),
-                Turn::Again => self.push(Some(next)),
-                Turn::Nothing => match self.held_quota(&next) {
-                    Some(held) => self.heads.add_contender(world, next, held.requested, None),
-                    None => self.attempt(&next),
-                },
-            }
-            if self.takes_turns(row) {
-                self.heads.end_turn(world, row.queue);
-            }
-        }
-    }
-
-    /// What a gang would be charged at the quota node of its queue if it were scheduled now.
-    fn turn(&mut self, next: &RowHead<'s>) -> Turn {
-        let world = self.snapshot.world;
-        let row = world.shape(next.ix);
-        let request = GangRequest::of(row);
-        let is_known = self.strict.blocked_by(world, row.queue, next).is_some()
-            || self.known_verdict(row, next.order_key).is_some();
-        if is_known || terminating_pods(world, &next.order_key.uid).is_some() {
-            return Turn::Nothing;
-        }
-        if self.is_stepwise(row) {
-            return self.nominate_stepwise(next);
-        }
-        let preferred = self.preferred_preemption(row, next.order_key);
-        let fit = if preferred.is_some() { None } else { fit::try_fit(&self.ledger, &request).ok() };
-        let flavors = match fit {
-            Some(fit) => fit.flavors,
-            None => match preferred.map_or_else(|| self.preempt(row, &row.shape, next.order_key, &[]), Ok) {
-                Ok(preemption) => {
-                    self.undo_preemption(&request, &preemption);
-                    preemption.assignment.flavors
-                }
-                Err(_) => match self.largest_part(row, next.order_key) {
-                    Ok(part) => part.flavors(),
-                    Err(_) => return Turn::Nothing,
-                },
-            },
-        };
-        Turn::Competes(charges(request.shape, &flavors, world.quota_of(row.queue), &[]), None)
     }
 
     /// The quota that a gang holds when it stays pending as the first one of its strict queue.
@@ -386,6 +336,9 @@ impl<'s> Cycle<'s> {
                 self.heads.insert(world, first);
                 activated.insert(ix);
             }
+        }
+        for ix in &activated {
+            self.strict.hold_back(&self.snapshot, world.shape(*ix).queue, &self.attempted);
         }
         for ix in held_quota::rows_to_try(&self.snapshot, &activated) {
             if self.attempted.insert(ix)

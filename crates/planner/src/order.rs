@@ -95,6 +95,25 @@ impl<'s> StrictFifo<'s> {
         strict
     }
 
+    /// Makes the first gang of a queue block it, of whose rows some are tried although none was before.
+    pub(crate) fn hold_back(
+        &mut self,
+        snapshot: &Snapshot<'s>,
+        queue: QueueIx,
+        attempted: &BTreeSet<ShapeIx>,
+    ) {
+        let world = snapshot.world;
+        if !is_strict(world, queue) || self.blocking.contains_key(&queue) {
+            return;
+        }
+        let rows = world.rows_of(queue).filter(|ix| world.shape(*ix).shape.scale_up.is_none());
+        let firsts = rows.filter_map(|ix| RowHead::first_of(snapshot, ix));
+        let first = firsts.min_by_key(|next| (next.weighted_usage(snapshot), *next));
+        if let Some(first) = first.filter(|first| !attempted.contains(&first.ix)) {
+            self.blocking.insert(queue, first);
+        }
+    }
+
     /// The gang that blocks a gang of this queue. With admission fair sharing that is the blocking gang for
     /// all others, since every gang before it was tried already.
     pub(crate) fn blocked_by(

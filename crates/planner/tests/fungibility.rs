@@ -138,7 +138,7 @@ fn nodes_are_freed_in_the_first_flavor_too() {
 }
 
 /// Against the rule itself: for every fungibility and every state of two flavors, the choice is the one that comes
-/// first when flavors are tried in order and ranked as the policy says.
+/// first when flavors are tried in order and ranked as the policy says, or the one at which the search stops.
 #[test]
 fn every_choice_of_two_flavors_follows_the_policy() {
     #[derive(Clone, Copy, PartialEq)]
@@ -197,10 +197,12 @@ fn every_choice_of_two_flavors_follows_the_policy() {
                     State::Taken => continue,
                 };
                 let rank = if prefer { (level, mode) } else { (mode, level) };
-                if best.is_none_or(|(least, _)| rank < least) {
+                // The flavor at which the search stops is taken, also behind a better one.
+                let ends = (mode == 0 || stop) && (level == 0 || !try_borrow);
+                if ends || best.is_none_or(|(least, _)| rank < least) {
                     best = Some((rank, flavor));
                 }
-                if (mode == 0 || stop) && (level == 0 || !try_borrow) {
+                if ends {
                     break;
                 }
             }

@@ -144,3 +144,37 @@ fn a_strict_queue_admits_as_many_gangs_in_one_cycle_as_fit() {
     "#]]
     .assert_eq(&output);
 }
+
+#[test]
+fn a_preemption_in_another_queue_lets_no_gang_pass_the_head_of_a_strict_queue() {
+    // What victims leave over may be of use to parked gangs behind the preemptor, such as `third`. `head` is before it, and
+    // still does not fit.
+    let mut world = parse_world(
+        "flavor   default  quota-only
+         quota    one      cpu@default=8
+         quota    two      cpu@default=4 within=lower-priority
+         queue    one      quota=one strict reserves=none default:cpu
+         queue    two      quota=two reserves=none default:cpu
+         running  low      queue=two main 4x cpu=1 unplaced=4 flavor:cpu=default
+         pending  head     priority=9 queue=one main 1x cpu=10
+         pending  third    priority=1 queue=one main 1x cpu=1",
+    );
+    let mut text = step(&mut world);
+    let high = scenario::parse(
+        "queue    one
+         queue    two
+         pending  high     priority=5 queue=two main 1x cpu=2",
+    );
+    let mut high = high.expect("it parses").gang("high").expect("it exists").clone();
+    high.queue = world.queue_ix("two");
+    world.apply(Event::GangUpserted(high));
+    text.push_str("high comes\n");
+    text.push_str(&step(&mut world));
+    expect![[r#"
+        head  never  needs 10 cpu in flavor default; quota one has at most 8
+        third  wait  waits behind default/head, which goes first in its queue
+        high comes
+        high  preempt  low(in-queue): main 1x without node in default
+    "#]]
+    .assert_eq(&text);
+}

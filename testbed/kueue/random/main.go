@@ -2,7 +2,8 @@
 // what they say in the end. `testbed/kueue/differential` builds it in the copy of Kueue's module.
 //
 // Each seed has two waves of Workloads. Those of a wave wait outside of their queues until all exist, and are let in at once, by a label of their
-// namespace: so no decision depends on which object a program sees first. What depends on chance even so is where two runs of Kueue differ; it is
+// namespace: so no decision depends on which object a program sees first. In the end those that wait are let in once more, so that all say what they
+// lack in the end: Kueue's messages are those of the last attempt, Muster's those of the moment they are written. What depends on chance even so is where two runs of Kueue differ; it is
 // not compared, but counted. The program plays the controllers of jobs: it releases the quota of evicted Workloads.
 //
 // Several seeds are played at the same time; their objects have nothing to do with each other.

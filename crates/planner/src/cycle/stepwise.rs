@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Charges, OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Verdict, Victim, charges};
+use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Verdict, Victim, charges};
 
 use super::Cycle;
+use super::turns::Turn;
 use crate::fit;
 use crate::flavors::{Attempt, Attempts, Progress, is_stepwise};
 use crate::order::RowHead;
@@ -17,16 +18,6 @@ use crate::request::{Flavors, GangRequest, Refusal};
 pub(super) enum Nomination {
     Fits(Arc<Shape>, Flavors),
     Preempts(Arc<Shape>, Flavors, Vec<Victim>),
-}
-
-/// What the first gang of a queue does in a round.
-pub(super) enum Turn {
-    /// It competes for these charges, and would borrow at this level if that does not follow from them.
-    Competes(Charges, Option<u32>),
-    /// It has another attempt in the next round.
-    Again,
-    /// It gets nothing.
-    Nothing,
 }
 
 /// What comes of an attempt.
@@ -46,11 +37,6 @@ impl<'s> Cycle<'s> {
     /// Whether the gangs of a row get their flavors one after another.
     pub(super) fn is_stepwise(&self, row: &ShapeRow) -> bool {
         is_stepwise(self.snapshot.world, &GangRequest::of(row))
-    }
-
-    /// Whether the queue of a gang has one turn in each round.
-    pub(super) fn takes_turns(&self, row: &ShapeRow) -> bool {
-        self.snapshot.world.policy().fair_sharing.is_none() && self.is_stepwise(row)
     }
 
     /// Nominates the first gang of a queue as a round begins.

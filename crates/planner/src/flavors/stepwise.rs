@@ -75,8 +75,9 @@ impl Attempt {
             let cause = match &lack.reason {
                 LackReason::Refused(cause) => Some(cause.clone()),
                 LackReason::Quota { of, before, needs, available } => node.map(|node| {
-                    let left = available.map(|available| available - before);
-                    Cause::Quota(shortfall(world, node, *of, *needs, left))
+                    let most = || world.forest().potential_available(node, *of);
+                    let left = available.unwrap_or_else(most) - before;
+                    Cause::Quota(shortfall(world, node, *of, *needs, Some(left)))
                 }),
             };
             add_new(&mut causes, cause.into_iter().collect());

@@ -1,0 +1,150 @@
+//! Gangs whose pods get no node: their flavors are chosen one after another, and their queues take turns, as in Kueue.
+
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+
+mod common;
+
+use common::{NOW, check, parse_world};
+use expect_test::expect;
+use planner::LackReason;
+
+#[test]
+fn each_queue_of_a_cohort_has_one_turn_in_a_round() {
+    // In the first round `m-1` goes first, which does not borrow, then `g-1` borrows what is left. A queue with another
+    // turn before `g-1` would take it for `m-2`.
+    check(
+        "flavor   default  quota-only
+         quota    all
+         quota    greedy   in=all cpu@default=8
+         quota    modest   in=all cpu@default=6
+         queue    greedy   quota=greedy default:cpu
+         queue    modest   quota=modest default:cpu
+         pending  g-1      queue=greedy priority=1 main 1x cpu=10
+         pending  m-1      queue=modest main 1x cpu=3
+         pending  m-2      queue=modest main 1x cpu=2",
+        &expect![[r#"
+            m-1  admit  main 1x without node in default; no room: main: there is no node
+            g-1  admit  main 1x without node in default; no room: main: there is no node
+            m-2  wait  needs 2 cpu in flavor default; quota modest has 1 of at most 14 left
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_that_others_overtook_chooses_again_in_the_next_round() {
+    check(
+        "flavor   one      quota-only
+         flavor   two      quota-only
+         quota    all      cpu@one=4
+         quota    a        in=all cpu@two=4
+         quota    b        in=all
+         queue    a        quota=a one,two:cpu
+         queue    b        quota=b one:cpu
+         pending  first    queue=b priority=1 main 4x cpu=1
+         pending  second   queue=a main 4x cpu=1",
+        &expect![[r#"
+            first  admit  main 4x without node in one; no room: main: there is no node
+            second  admit  main 4x without node in two; no room: main: there is no node
+        "#]],
+    );
+}
+
+#[test]
+fn an_attempt_that_fails_is_followed_by_one_from_the_flavors_behind() {
+    // At first `head` gets `one`, and `worker` fits nowhere; the second attempt gives `two` to `head`.
+    check(
+        "flavor   one      quota-only
+         flavor   two      quota-only
+         quota    q        cpu@one=3 cpu@two=2
+         queue    q        quota=q one,two:cpu
+         pending  g        queue=q head 2x cpu=1 worker 3x cpu=1",
+        &expect![[r#"
+            g  admit  head 2x without node in two; worker 3x without node in one; no room: head: there is no node. worker: there is no node
+        "#]],
+    );
+}
+
+#[test]
+fn a_flavor_that_was_the_best_of_all_is_not_taken_back() {
+    // `head` gets `two` in the only attempt, which tries all flavors for it, and `worker` would need all of it.
+    check(
+        "flavor   one      quota-only
+         flavor   two      quota-only
+         quota    all      cpu@one=2
+         quota    q        in=all cpu@two=3
+         queue    q        quota=q when-can-borrow=try one,two:cpu
+         pending  g        queue=q head 1x cpu=1 worker 1x cpu=3",
+        &expect![[r#"
+            g  wait  needs 3 cpu in flavor one; quota q has at most 2. needs 3 cpu in flavor two; quota q has 2 of at most 3 left
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_preempts_in_its_own_queue_only_within_what_the_queue_owns() {
+    let world = |borrowing: &str| {
+        format!(
+            "flavor   default  quota-only
+             quota    all
+             quota    team     in=all cpu@default=2 within=lower-priority {borrowing}
+             quota    other    in=all cpu@default=2
+             queue    q        quota=team default:cpu
+             running  low      queue=q main 4x cpu=1 unplaced=4 flavor:cpu=default
+             pending  small    priority=1 queue=q main 2x cpu=1
+             pending  large    priority=2 queue=q main 4x cpu=1"
+        )
+    };
+    check(
+        &world(""),
+        &expect![[r#"
+        large  wait  needs 4 cpu in flavor default; quota team has 0 of at most 4 left
+        small  preempt  low(in-queue): main 2x without node in default
+    "#]],
+    );
+    check(
+        &world("reclaim=lower-priority borrowing"),
+        &expect![[r#"
+        large  preempt  low(in-queue): main 4x without node in default
+        small  wait  needs 2 cpu in flavor default; quota team has 0 of at most 4 left
+    "#]],
+    );
+}
+
+#[test]
+fn the_reasons_are_those_of_the_last_attempt() {
+    // At first `head` gets `one`, which leaves 1 there; the second attempt gives it `two`.
+    let world = parse_world(
+        "flavor   one      quota-only
+         flavor   two      quota-only
+         quota    q        cpu@one=3 cpu@two=2
+         queue    q        quota=q one,two:cpu
+         pending  g        queue=q head 2x cpu=1 worker 4x cpu=1",
+    );
+    let lacks = planner::lacks(&world.snapshot(NOW), "g").expect("quota alone decides");
+    let told = lacks.iter().map(|lack| match &lack.reason {
+        LackReason::Refused(cause) => format!("{:?} {cause:?}", lack.pod_sets),
+        LackReason::Quota { of, before, needs, available } => {
+            let flavor = world.flavor_name(of.flavor);
+            format!("{:?} {flavor}: {before} before, {needs} needed, available {available:?}", lack.pod_sets)
+        }
+    });
+    expect![[r#"
+        [1] one: 0 before, 4000 needed, available None
+        [1] two: 2000 before, 4000 needed, available None"#]]
+    .assert_eq(&told.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn a_gang_whose_attempts_come_round_again_waits() {
+    // Kueue would try it for ever: each attempt leaves one pod set flavors to see.
+    check(
+        "flavor   one      quota-only
+         flavor   two      quota-only
+         quota    q        cpu@one=2 cpu@two=2
+         queue    q        quota=q one,two:cpu
+         pending  g        queue=q a 1x cpu=1 b 2x cpu=1 c 2x cpu=1",
+        &expect![[r#"
+            g  wait  needs 2 cpu in flavor one; quota q has 1 of at most 2 left. needs 2 cpu in flavor two; quota q has 0 of at most 2 left
+        "#]],
+    );
+}
