@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,6 +41,9 @@ type side struct {
 	client                    client.Client
 	environment               *envtest.Environment
 	process                   *exec.Cmd
+	// the messages of each Workload, and when they changed
+	messages map[string]string
+	told     map[string]time.Time
 }
 
 func start(name, program, crds, out string) (*side, error) {
@@ -171,9 +175,10 @@ func (s *side) queued(ctx context.Context, seeds []int64, moving map[int64]bool)
 	return fmt.Errorf("the queues do not count all Workloads")
 }
 
-// settle waits until nothing changes any longer, and adds the seeds in which something still does.
+// settle waits until nothing but messages changes any longer, and adds the seeds in which something still does.
 func (s *side) settle(ctx context.Context, seeds []int64, moving map[int64]bool) error {
 	began, last, since := time.Now(), map[int64]string{}, map[int64]time.Time{}
+	s.messages, s.told = map[string]string{}, map[string]time.Time{}
 	for {
 		var waiting []int64
 		for _, seed := range seeds {
@@ -181,7 +186,7 @@ func (s *side) settle(ctx context.Context, seeds []int64, moving map[int64]bool)
 			if err != nil {
 				return err
 			}
-			if now := versions(workloads); now != last[seed] {
+			if now := s.state(workloads); now != last[seed] {
 				last[seed], since[seed] = now, time.Now()
 			}
 			if !moving[seed] && time.Since(since[seed]) < quiet {
@@ -232,6 +237,30 @@ func versions(workloads []kueue.Workload) string {
 		all = append(all, workloads[at].Name+"="+workloads[at].ResourceVersion)
 	}
 	return strings.Join(all, " ")
+}
+
+// state is what Workloads say apart from messages, whose changes are noted: Kueue tries the first Workload of a strict queue all the time, and says
+// something else each time if it has several flavors.
+func (s *side) state(workloads []kueue.Workload) string {
+	var all []string
+	for _, object := range workloads {
+		admission, _ := json.Marshal(object.Status.Admission)
+		all = append(all, object.Name, string(admission))
+		message := ""
+		for _, condition := range object.Status.Conditions {
+			all = append(all, condition.Type, string(condition.Status), condition.Reason, condition.LastTransitionTime.String())
+			message += condition.Message
+		}
+		if s.messages[object.Name] != message {
+			s.messages[object.Name], s.told[object.Name] = message, time.Now()
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// keepsTalking tells whether the messages of a Workload still change.
+func (s *side) keepsTalking(name string) bool {
+	return time.Since(s.told[name]) < quiet/4
 }
 
 // clean deletes all objects. No program runs that would remove their finalizers.
