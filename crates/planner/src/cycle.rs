@@ -45,7 +45,8 @@ pub(crate) struct Cycle<'s> {
     strict: StrictFifo<'s>,
     backfill: Option<BackfillState<'s>>,
     /// What contenders would get whose flavors are chosen one after another, by uid.
-    nominations: BTreeMap<String, Nomination>,
+    /// With the number of verdicts at that time: what was not decided since cannot have taken it from them.
+    nominations: BTreeMap<String, (usize, Nomination)>,
     /// The attempts of such gangs, by uid.
     attempts: BTreeMap<String, Attempts>,
 }
@@ -189,8 +190,9 @@ impl<'s> Cycle<'s> {
         let verdict = match self.known_verdict(row, order_key) {
             Some(verdict) => verdict.clone(),
             None => match self.nominations.remove(&*order_key.uid) {
-                Some(nomination) => match self.confirm(row, order_key, nomination) {
+                Some((decided, nomination)) => match self.confirm(row, order_key, nomination) {
                     Some(verdict) => verdict,
+                    None if decided == self.plan.verdicts.len() => stepwise::unproven(),
                     None => return self.push(Some(*head)), // Others took it: it is looked at again in the next round.
                 },
                 None => self.decide(row, order_key),

@@ -41,9 +41,9 @@ type side struct {
 	client                    client.Client
 	environment               *envtest.Environment
 	process                   *exec.Cmd
-	// the messages of each Workload, and when they changed
+	// the messages of each Workload, and how often they changed in this wave
 	messages map[string]string
-	told     map[string]time.Time
+	changes  map[string]int
 }
 
 func start(name, program, crds, out string) (*side, error) {
@@ -175,10 +175,10 @@ func (s *side) queued(ctx context.Context, seeds []int64, moving map[int64]bool)
 	return fmt.Errorf("the queues do not count all Workloads")
 }
 
-// settle waits until nothing but messages changes any longer, and adds the seeds in which something still does.
+// settle waits until nothing changes any longer, and adds the seeds in which something still does.
 func (s *side) settle(ctx context.Context, seeds []int64, moving map[int64]bool) error {
 	began, last, since := time.Now(), map[int64]string{}, map[int64]time.Time{}
-	s.messages, s.told = map[string]string{}, map[string]time.Time{}
+	s.messages, s.changes = map[string]string{}, map[string]int{}
 	for {
 		var waiting []int64
 		for _, seed := range seeds {
@@ -239,7 +239,7 @@ func versions(workloads []kueue.Workload) string {
 	return strings.Join(all, " ")
 }
 
-// state is what Workloads say apart from messages, whose changes are noted: Kueue tries the first Workload of a strict queue all the time, and says
+// state is what Workloads say, without messages that change without end: Kueue tries the first Workload of a strict queue all the time, and says
 // something else each time if it has several flavors.
 func (s *side) state(workloads []kueue.Workload) string {
 	var all []string
@@ -252,15 +252,19 @@ func (s *side) state(workloads []kueue.Workload) string {
 			message += condition.Message
 		}
 		if s.messages[object.Name] != message {
-			s.messages[object.Name], s.told[object.Name] = message, time.Now()
+			s.messages[object.Name] = message
+			s.changes[object.Name]++
+		}
+		if !s.keepsTalking(object.Name) {
+			all = append(all, message)
 		}
 	}
 	return strings.Join(all, " ")
 }
 
-// keepsTalking tells whether the messages of a Workload still change.
+// keepsTalking tells whether the messages of a Workload change without end.
 func (s *side) keepsTalking(name string) bool {
-	return time.Since(s.told[name]) < quiet/4
+	return s.changes[name] > 8
 }
 
 // clean deletes all objects. No program runs that would remove their finalizers.

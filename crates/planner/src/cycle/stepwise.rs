@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Verdict, Victim, charges};
+use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Shortage, Verdict, Victim, charges};
 
 use super::Cycle;
 use super::turns::Turn;
@@ -18,6 +18,11 @@ use crate::request::{Flavors, GangRequest, Refusal};
 pub(super) enum Nomination {
     Fits(Arc<Shape>, Flavors),
     Preempts(Arc<Shape>, Flavors, Vec<Victim>),
+}
+
+/// The verdict about a gang that does not get what it was nominated for.
+pub(super) fn unproven() -> Verdict {
+    Verdict::Wait(Shortage { causes: [].into(), queueing_hint: QueueingHint::AnyChange })
 }
 
 /// What comes of an attempt.
@@ -58,7 +63,7 @@ impl<'s> Cycle<'s> {
         let charges = charges(shape, flavors, self.snapshot.world.quota_of(row.queue), &[]);
         attempts.continue_at(next);
         self.attempts.insert(uid.to_string(), attempts);
-        self.nominations.insert(uid.to_string(), nomination);
+        self.nominations.insert(uid.to_string(), (self.plan.verdicts.len(), nomination));
         Turn::Competes(charges, Some(level))
     }
 
@@ -100,8 +105,7 @@ impl<'s> Cycle<'s> {
         loop {
             match self.look_at(row, order_key, &attempts) {
                 Outcome::Gets { nomination, .. } => {
-                    let verdict = self.confirm(row, order_key, nomination);
-                    return verdict.expect("nothing changes between a nomination and its confirmation");
+                    return self.confirm(row, order_key, nomination).unwrap_or_else(unproven);
                 }
                 Outcome::Continues(next) => attempts.continue_at(next),
                 Outcome::Lacks(verdict) => return verdict,
