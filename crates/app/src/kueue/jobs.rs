@@ -100,7 +100,7 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let config = file.path().to_str().unwrap();
         let flags = Flags::parse_from(["muster", "--parts", "job=batch/job", "--config", config]);
-        flags.kueue.load(true).unwrap().unwrap().jobs_config()
+        flags.kueue.load(true, server::Issuer::Other).unwrap().unwrap().jobs_config()
     }
 
     #[test]
