@@ -1,5 +1,6 @@
 //! Flavors of a gang that gets them one after another, and the victims that it preempts for them.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Amount, FlavorResource, Gang, PodSet, QueueingHint, ResourceVec, Shape, Snapshot, Victim};
@@ -38,37 +39,42 @@ impl<'s> Chooser<'_, 's> {
     /// One attempt; leaves the ledger as it was.
     pub(crate) fn choose(&self, ledger: &mut Ledger<'s>, from: &Progress) -> Result<Choice, Refusal> {
         check_open(ledger.world, self.request)?;
-        let may_preempt = may_preempt(ledger.world, self.request);
-        let holders = may_preempt.then(|| holders(ledger.world, self.gang, self.preemptors, self.is_spared));
+        let world = ledger.world;
+        let (may_preempt, found) = (may_preempt(world, self.request), OnceCell::new());
+        // Most gangs fit without victims.
+        let holders = || -> Option<&[&'s Gang]> {
+            let find = || holders(world, self.gang, self.preemptors, self.is_spared);
+            may_preempt.then(|| found.get_or_init(find).as_slice())
+        };
         let mut hint = if self.preemptors.is_empty() {
             QueueingHint::QuotaReleased
         } else {
             QueueingHint::AnyChange // Another gang of the same shape may preempt gangs that this one may not.
         };
         let attempt = flavors::attempt(ledger.world, self.request, from, &mut |of, amount| {
-            self.chance(ledger, holders.as_deref(), of, amount, &mut hint)
+            self.chance(ledger, &holders, of, amount, &mut hint)
         })?;
         if attempt.mode == Mode::Fit {
             return Ok(Choice::Fits(attempt));
         }
-        let Some(holders) = holders.filter(|_| attempt.mode != Mode::Never) else {
+        let Some(holders) = holders().filter(|_| attempt.mode != Mode::Never) else {
             return Ok(Choice::Lacks(attempt, hint));
         };
         let charges = ledger.charges_with(self.request, self.request.shape, &attempt.flavors);
         if ledger.quotas.fits(&charges) {
             return Ok(Choice::Preempts(attempt, Vec::new()));
         }
-        match self.victims(ledger, self.request, &attempt.flavors, &holders) {
+        match self.victims(ledger, self.request, &attempt.flavors, holders) {
             Ok(FoundVictims { victims, .. }) => Ok(Choice::Preempts(attempt, victims)),
             Err(other) => Ok(Choice::Lacks(attempt, hint.max(other))),
         }
     }
 
     /// How an amount of one resource can be got. As in Kueue, each is looked at alone.
-    fn chance(
+    fn chance<'h>(
         &self,
         ledger: &mut Ledger<'s>,
-        holders: Option<&[&'s Gang]>,
+        holders: &dyn Fn() -> Option<&'h [&'s Gang]>,
         of: FlavorResource,
         amount: i128,
         hint: &mut QueueingHint,
@@ -87,7 +93,7 @@ impl<'s> Chooser<'_, 's> {
         if !may_preempt_for(self.unreleased, node, of, amount) {
             return chance(Mode::Never, level);
         }
-        let Some(holders) = holders else { return chance(Mode::NoVictims, level) };
+        let Some(holders) = holders() else { return chance(Mode::NoVictims, level) };
         if amount <= forest.available(&ledger.quotas, node, of).max(0) {
             return chance(Mode::Reclaim, forest.borrowing_level(&ledger.quotas, node, of, amount));
         }
