@@ -286,7 +286,7 @@ mod tests {
         let (start, year) = (Timestamp::now(), Duration::from_hours(24 * 365));
         let mut issued = vec![issue(&client, start, year).await];
         let mut served = Vec::new();
-        for minute in 0..60_u64 {
+        for minute in 0..66_u64 {
             let now = start + SignedDuration::from_secs(60);
             if minute % 12 == 7 {
                 issued.push(issue(&client, now, year).await);
