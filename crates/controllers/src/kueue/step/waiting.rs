@@ -3,8 +3,8 @@
 use api::MicroTime;
 use api::kueue::quantity::canonical;
 use api::kueue::status::{QUOTA_RESERVED, Status};
-use index::{Blocker, BlockerKind, WorkloadPhase};
-use model::{Cause, Verdict};
+use index::{Blocker, BlockerKind, Index, WorkloadPhase};
+use model::{Cause, Gang, Preemption, Shortage, Verdict};
 use serde_json::{Map, Value, json};
 
 use super::Decision;
@@ -25,7 +25,32 @@ const JUDGED: [&str; 3] = ["WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlav
 /// Why a Workload waits that fits while admission is blocked.
 const AWAITS_PODS: &str = "waiting for all admitted workloads to be in PodsReady condition";
 
-impl Decision<'_> {
+/// Why the planner does not admit a Workload.
+enum Hindrance<'a> {
+    /// Its victims are not gone.
+    Victims(&'a Gang, &'a Preemption),
+    /// It does not fit.
+    Shortage(&'a Gang, &'a Shortage),
+}
+
+impl Hindrance<'_> {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Victims(..) => "WaitingForPreemptedWorkloads",
+            Self::Shortage(_, shortage) => texts::cause(shortage),
+        }
+    }
+
+    /// Searches for flavors and victims once more: only for a text that is told.
+    fn text(&self, index: &Index) -> String {
+        match self {
+            Self::Victims(gang, preemption) => texts::pending_preemption(index.world(), gang, preemption),
+            Self::Shortage(gang, shortage) => texts::no_fit(index, gang, shortage),
+        }
+    }
+}
+
+impl<'a> Decision<'a> {
     /// A Workload that cannot be queued says why.
     pub(super) fn block(&mut self, blocker: &Blocker) {
         let (plain, cause) = match blocker.kind {
@@ -81,14 +106,15 @@ impl Decision<'_> {
             self.report(reason, AWAITS_PODS, false);
             return;
         }
-        let Some((reason, why)) = self.pending_reason() else { return self.wait_for_plan() };
-        let why = if self.is_bypassed(reason) { BYPASSED.to_owned() } else { why };
+        let Some(hindrance) = self.hindrance() else { return self.wait_for_plan() };
         let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
         let is_at_once = self.options.states_at_once && self.status.condition(QUOTA_RESERVED).is_none();
         if self.status == self.row.object.status && due > self.now && !is_at_once {
             self.due = Some(due);
             return;
         }
+        let reason = if self.options.names_causes { hindrance.reason() } else { "Pending" };
+        let why = if self.is_bypassed(reason) { BYPASSED.to_owned() } else { hindrance.text(self.index) };
         self.report(reason, &why, true);
         self.state_requests();
         let verdict = self.index.world().verdict(self.row.uid()).and_then(Verdict::shortage);
@@ -124,22 +150,17 @@ impl Decision<'_> {
         }
     }
 
-    /// Why the planner does not admit the Workload: reason and text; `None` before it was planned.
-    fn pending_reason(&self) -> Option<(&'static str, String)> {
+    /// Why the planner does not admit the Workload; `None` before it was planned.
+    fn hindrance(&self) -> Option<Hindrance<'a>> {
         let world = self.index.world();
         let gang = world.gang(self.row.uid())?;
-        let (cause, text) = if let WorkloadPhase::Nominated(preemption) = &self.row.phase {
-            ("WaitingForPreemptedWorkloads", texts::pending_preemption(world, gang, preemption))
-        } else {
-            let shortage = world.verdict(self.row.uid())?.shortage()?;
-            // One that nothing but its turn keeps waiting was not tried: Kueue says nothing then.
-            let is_turn = |cause: &Cause| matches!(cause, Cause::Behind { .. } | Cause::WouldDelay { .. });
-            if shortage.causes.iter().all(is_turn) {
-                return None;
-            }
-            (texts::cause(shortage), texts::no_fit(self.index, gang, shortage))
-        };
-        Some((if self.options.names_causes { cause } else { "Pending" }, text))
+        if let WorkloadPhase::Nominated(preemption) = &self.row.phase {
+            return Some(Hindrance::Victims(gang, preemption));
+        }
+        let shortage = world.verdict(self.row.uid())?.shortage()?;
+        // One that nothing but its turn keeps waiting was not tried: Kueue says nothing then.
+        let is_turn = |cause: &Cause| matches!(cause, Cause::Behind { .. } | Cause::WouldDelay { .. });
+        (!shortage.causes.iter().all(is_turn)).then_some(Hindrance::Shortage(gang, shortage))
     }
 
     /// Says why the Workload holds no quota.
