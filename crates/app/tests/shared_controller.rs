@@ -5,12 +5,23 @@ mod common;
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Process, Up, muster, request};
 
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A controller of these parts, with a configuration of Kueue, for the cluster of `muster up` in the same folder.
+fn controller(parts: &str, config: &str, dir: &Path) -> Command {
+    std::fs::write(dir.join("config.yaml"), config).unwrap();
+    let flags = ["--kubeconfig", ".muster/kubeconfig", "--parts", parts, "--config", "config.yaml"];
+    let mut command = muster(&["controller"], dir);
+    command.args(flags);
+    command
 }
 
 #[test]
@@ -27,18 +38,8 @@ fn metrics_and_probes_of_kueue_are_those_of_the_controller_of_appwrappers() {
         "{{apiVersion: config.kueue.x-k8s.io/v1beta2, kind: Configuration, health: {{healthProbeBindAddress: \"{health}\"}}, \
             metrics: {{bindAddress: \"{metrics}\"}}}}\n"
     );
-    std::fs::write(dir.path().join("config.yaml"), config).unwrap();
-    let arguments = [
-        "controller",
-        "--kubeconfig",
-        ".muster/kubeconfig",
-        "--parts",
-        "appwrappers,core,scheduler",
-        "--config",
-        "config.yaml",
-        "--leader-elect=false",
-    ];
-    let _controller = Process(muster(&arguments, dir.path()).spawn().unwrap());
+    let mut command = controller("appwrappers,core,scheduler", &config, dir.path());
+    let _controller = Process(command.arg("--leader-elect=false").spawn().unwrap());
     let began = Instant::now();
     let is_ready =
         || request(&health, "GET /readyz", "").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
@@ -65,18 +66,8 @@ fn a_standby_says_who_holds_the_lease() {
     let config = "{apiVersion: config.kueue.x-k8s.io/v1beta2, kind: Configuration, namespace: default, \
         health: {healthProbeBindAddress: \"0\"}, metrics: {bindAddress: \"0\"}, \
         leaderElection: {leaderElect: true, resourceNamespace: default}}\n";
-    std::fs::write(dir.path().join("config.yaml"), config).unwrap();
-    let arguments = [
-        "controller",
-        "--kubeconfig",
-        ".muster/kubeconfig",
-        "--parts",
-        "core,scheduler",
-        "--config",
-        "config.yaml",
-    ];
     let log = dir.path().join("log");
-    let mut command = muster(&arguments, dir.path());
+    let mut command = controller("core,scheduler", config, dir.path());
     let _controller = Process(command.stderr(File::create(&log).unwrap()).spawn().unwrap());
     let began = Instant::now();
     loop {

@@ -27,7 +27,7 @@ const QUEUES: &str = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues";
 pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Result<()> {
     let place = Release { namespace: NAMESPACE.to_owned(), ..release.clone() };
     place.kueue_by_helm("install", chart, &["--create-namespace"]).await?;
-    place.queues().await?;
+    place.queues("5").await?;
     place.submit("first").await?;
     place.running("first", 2).await?;
     place.submit("second").await?;
@@ -82,7 +82,7 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
 }
 
 /// An object in the queue.
-fn queued(mut object: Value) -> Value {
+pub(super) fn queued(mut object: Value) -> Value {
     object["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q".into();
     object
 }
@@ -164,14 +164,14 @@ impl Release {
             .await
     }
 
-    /// A queue with room for five CPUs.
-    async fn queues(&self) -> Result<()> {
+    /// A queue with room for so many CPUs.
+    pub(super) async fn queues(&self, cpus: &str) -> Result<()> {
         let of = |kind: &str, name: &str, spec: Value| {
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind,
             "metadata": {"name": name}, "spec": spec})
         };
         let quota = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"],
-            "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": "5"}]}]}]});
+            "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpus}]}]}]});
         let objects = [
             ("resourceflavors", of("ResourceFlavor", "default", json!({}))),
             ("clusterqueues", of("ClusterQueue", "all", quota)),
