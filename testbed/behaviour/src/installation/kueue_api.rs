@@ -24,6 +24,7 @@ impl Release {
             "appWrappers.enabled=false",
             "--set",
             "kueue.jobs={batch/job,pod}",
+            "--create-namespace",
         ];
         let chart = self.options.chart.clone();
         self.helm(&["install", "muster"], Some(&chart), &flags).await?;
