@@ -355,14 +355,20 @@ impl World {
         sanitize(&mut gang);
         self.settle_places(&mut gang);
         let uid: Arc<str> = gang.uid.as_str().into();
-        let mut affects_preemption = true;
+        let (mut affects_preemption, mut gets_capacity) = (true, false);
         if let Some(&ix) = self.gangs.get(&uid) {
             let old = &self.shapes.row(ix).gang;
+            if let (GangState::Nominated(old), GangState::Nominated(new)) = (&old.state, &mut gang.state)
+                && old.assignment == new.assignment
+            {
+                new.victims.retain(|victim| old.victims.contains(victim)); // See `end_as_victim`.
+            }
             if *old == gang {
                 return false;
             }
             affects_preemption =
                 old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
+            gets_capacity = old.state == GangState::Waiting && gang.state.holds();
             let affects_order =
                 old.priority != gang.priority || old.queue != gang.queue || old.charges != gang.charges;
             self.demand.sub(&old.pod_sets);
@@ -381,6 +387,9 @@ impl World {
         self.count_demand(&gang);
         let ix = self.shapes.insert(gang, self.generation);
         self.gangs.insert(uid.clone(), ix);
+        if gets_capacity {
+            self.end_as_victim(&uid);
+        }
         if labels_added {
             self.reclassify_nodes();
         }

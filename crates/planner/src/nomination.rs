@@ -11,7 +11,7 @@ use crate::aggregate_reservations::AggregateReservations;
 use crate::fit::try_fit;
 use crate::flavors::{are_allowed, with_flavor_constraints};
 use crate::ledger::Ledger;
-use crate::preemption::terminating_victims;
+use crate::preemption::{ReleasedHolders, terminating_victims};
 use crate::quota::{exceeds_potential, is_counted, is_open};
 use crate::request::GangRequest;
 use crate::{pod_rules, topology};
@@ -54,6 +54,12 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
         return Some(lost(victims)); // The quota has shrunk: it does not wait for its victims in vain.
     }
     let elsewhere = victims.is_empty() && try_fit(ledger, &request).is_ok();
+    let awaits_quota = !ledger.quotas.fits(&charges) && {
+        let released = ReleasedHolders::of(ledger, &BTreeSet::new());
+        let is_enough = ledger.quotas.fits(&charges);
+        released.undo(ledger, &[]);
+        is_enough
+    };
     ledger.restore(&gang.uid);
     let world = ledger.world;
     let names: BTreeSet<&str> = assignment.nodes().collect();
@@ -73,6 +79,9 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
             .any(|uid| world.gang(uid).is_some_and(|gang| gang.state.assignment().is_some()))
     {
         return None;
+    }
+    if is_open && !elsewhere && awaits_quota {
+        return None; // Terminating gangs hold it, victims of others among them.
     }
     let terminating_victims = terminating_victims(world).map(|gang| gang.uid.as_str());
     if !elsewhere

@@ -6,7 +6,7 @@ mod common;
 
 use common::{check, parse_world, step};
 use expect_test::expect;
-use model::{Event, GangState, Policy, Verdict, World};
+use model::{Event, GangState, Node, Policy, Verdict, World};
 
 #[test]
 fn no_gang_is_preempted_when_the_policy_forbids_it() {
@@ -204,6 +204,39 @@ fn a_nomination_holds_its_nodes_until_the_victims_are_gone() {
         small  admit  main on a
         weak  wait  main: needs 2 cpu on one node; the only eligible node has none free
         --
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}
+
+#[test]
+fn a_victim_that_is_admitted_again_is_not_awaited() {
+    let mut world = parse_world(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         running  first    main 1x cpu=2 on=a
+         running  second   main 1x cpu=2 on=a
+         pending  urgent   priority=5 main 1x cpu=4",
+    );
+    let mut output = vec![step(&mut world)];
+    let mut first = world.gang("first").unwrap().clone();
+    first.state = GangState::Waiting;
+    let nominated = world.gang("urgent").unwrap().clone();
+    world.apply(Event::GangUpserted(first));
+    let other = Node { name: "b".into(), ..world.nodes().next().unwrap().clone() };
+    world.apply(Event::NodeUpserted(other));
+    output.push(step(&mut world));
+    // Its controller reports the nomination as it was.
+    world.apply(Event::GangUpserted(nominated));
+    // Were `first` about to leave, this one would be nominated for its place.
+    let late = scenario::gangs(&mut world, "pending late main 1x cpu=4").unwrap().remove(0);
+    world.apply(Event::GangUpserted(late));
+    output.push(step(&mut world));
+    expect![[r#"
+        urgent  preempt  first, second: main on a
+        --
+        first  admit  main on b
+        --
+        late  wait  main: needs 4 cpu on one node; 1 node has 2 free
     "#]]
     .assert_eq(&output.join("--\n"));
 }

@@ -1,7 +1,7 @@
 //! Accepting a plan: its decisions change the state of gangs.
 
 use super::World;
-use crate::gang::GangState;
+use crate::gang::{Gang, GangState};
 use crate::plan::{Plan, Verdict, Victim};
 use crate::policy::PreemptionPolicy;
 use crate::quota::{QuotaNode, QuotaPreemption};
@@ -25,10 +25,14 @@ impl World {
                 self.replace_nominated_victims(&mut preemption.victims);
                 victims.extend(preemption.victim_uids().map(str::to_owned));
             }
+            let was_pending = self.shapes.row(ix).gang.state == GangState::Waiting;
             let roots = self.roots_of(ix);
             let state_changed = self.shapes.record_verdict(ix, verdict, plan.generation, roots);
             if state_changed {
                 self.without_room.remove(&uid);
+                if was_pending {
+                    self.end_as_victim(&uid);
+                }
                 for victim in victims {
                     self.preemptions.record(&victim, &uid);
                 }
@@ -47,6 +51,19 @@ impl World {
             for uid in &outranked {
                 self.invalidate_places_of(uid);
             }
+        }
+    }
+
+    /// Takes a gang that was pending, and gets capacity anew, out of the victims of gangs that are nominated: they await only
+    /// the run that they preempted.
+    pub(super) fn end_as_victim(&mut self, uid: &str) {
+        let awaits = |gang: &&Gang| match &gang.state {
+            GangState::Nominated(preemption) => preemption.victim_uids().any(|victim| victim == uid),
+            GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => false,
+        };
+        let awaiting = self.nominated().filter(awaits).filter_map(|gang| self.gangs.get(gang.uid.as_str()));
+        for ix in awaiting.copied().collect::<Vec<_>>() {
+            self.shapes.drop_victim(ix, uid);
         }
     }
 

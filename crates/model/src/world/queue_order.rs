@@ -40,7 +40,8 @@ pub struct OrderKey {
 pub struct SortKey<'w> {
     priority: Reverse<i128>,
     queued_at: Time,
-    key: &'w GangKey,
+    /// The key of the gang.
+    pub key: &'w GangKey,
     uid: &'w str,
 }
 

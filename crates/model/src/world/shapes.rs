@@ -65,7 +65,7 @@ pub(super) struct Shapes {
     nominated: BTreeSet<Arc<str>>, // Uids of nominated gangs.
     unreported: BTreeSet<ShapeIx>, // Parked rows with gangs whose verdict was not reported.
     queues: BTreeMap<QueueIx, BTreeSet<ShapeIx>>,
-    heads_changed: BTreeSet<QueueIx>, // Queues whose head may have changed since the last plan.
+    heads_changed: BTreeSet<QueueIx>, // Queues whose head, pending or nominated, may have changed since the last plan.
 }
 
 impl ShapeRow {
@@ -178,7 +178,9 @@ impl Shapes {
         self.dequeue(ix);
         if let Some(row) = self.gangs[ix.0 as usize].take() {
             self.placed.remove(row.gang.uid.as_str());
-            self.nominated.remove(row.gang.uid.as_str());
+            if self.nominated.remove(row.gang.uid.as_str()) {
+                self.heads_changed.insert(row.gang.queue);
+            }
         }
         self.vacant_gangs.push(ix);
     }
@@ -234,6 +236,15 @@ impl Shapes {
         }
     }
 
+    /// Takes a gang out of the victims of a nominated gang.
+    pub(super) fn drop_victim(&mut self, nominated: GangIx, victim: &str) {
+        if let Some(row) = self.gangs[nominated.0 as usize].as_mut()
+            && let GangState::Nominated(preemption) = &mut row.gang.state
+        {
+            preemption.victims.retain(|other| other.uid != victim);
+        }
+    }
+
     /// Requeues a nominated gang.
     pub(super) fn cancel_nomination(&mut self, ix: GangIx) {
         self.set_state(ix, GangState::Waiting);
@@ -246,6 +257,9 @@ impl Shapes {
         }
         self.dequeue(ix);
         let mut row = self.gangs[ix.0 as usize].take().expect("the caller looked at it");
+        if matches!(row.gang.state, GangState::Nominated(_)) {
+            self.heads_changed.insert(row.gang.queue);
+        }
         row.gang.state = state;
         if let GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) =
             &mut row.gang.state
