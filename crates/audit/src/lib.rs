@@ -4,6 +4,7 @@
 //! It uses the types of `model` and none of its indexes. Free resources are counted from nodes, pods and gangs, one
 //! by one and slowly. It is meant for tests, replays and debugging, not for every scheduling cycle.
 //!
+//! - `awaited`: gangs behind one that waits for its victims, where quota alone decides;
 //! - `cluster_state`: usage of nodes and quota while a plan is replayed;
 //! - `elastic`: gangs that start or continue with fewer pods;
 //! - `fairness`: admission order between queues that share a quota tree;
@@ -25,6 +26,7 @@
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
+mod awaited;
 mod cluster_state;
 mod elastic;
 mod fairness;
@@ -48,6 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Gang, GangState, Plan, PodSet, QueueIx, Snapshot, Time, Verdict};
 
+use crate::awaited::Awaiting;
 use crate::cluster_state::ClusterState;
 use crate::fairness::Contenders;
 use crate::held_quota::HoldingHeads;
@@ -95,6 +98,8 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
 
     slip::check(snapshot, plan, &mut found);
     let mut cluster = ClusterState::of(world);
+    let awaiting = Awaiting::of(snapshot, &cluster.quotas, &decided);
+    awaiting.check(plan, &mut found);
     let holding = HoldingHeads::of(&cluster, &strict_heads);
     cluster.quotas.set_holding(&holding.roots());
     check_admission_order(&cluster, plan, &pending, &mut found);
@@ -166,7 +171,8 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             }
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
         }
-        if strict_heads.head_before(gang, at).is_some() || strict_heads.is_ambiguous(gang) {
+        let awaits_turn = cluster.quotas.is_stepwise(gang) && awaiting.first_before(gang).is_some();
+        if awaits_turn || strict_heads.head_before(gang, at).is_some() || strict_heads.is_ambiguous(gang) {
             continue;
         }
         let has_reservation_among = reservation::has_reservation_among(plan, &pending[..at]);

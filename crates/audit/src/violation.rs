@@ -201,6 +201,13 @@ pub enum Violation {
         /// The head of its queue.
         first: GangKey,
     },
+    /// A gang is admitted ahead of one that waits for its victims, in a queue in which quota alone decides.
+    AwaitingPassed {
+        /// The gang that was admitted.
+        gang: GangKey,
+        /// The gang that waits for its victims.
+        first: GangKey,
+    },
     /// A gang stays pending although first fit places it.
     FitsButPending {
         /// The gang.
@@ -389,6 +396,9 @@ impl fmt::Display for Violation {
             }
             Self::StrictHeadPassed { gang, first } => {
                 write!(f, "{gang} is admitted before {first}, the head of its strict queue")
+            }
+            Self::AwaitingPassed { gang, first } => {
+                write!(f, "{gang} is admitted before {first}, which waits for its victims")
             }
             Self::FitsButPending { gang, .. } => {
                 write!(f, "{gang} stays pending although it fits")

@@ -10,17 +10,17 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Assignment, Cause, Gang, GangState, OrderKey, Plan, QueueingHint, ShapeIx, ShapeRow, Shortage, Snapshot,
-    Time, Verdict, World,
+    Assignment, Cause, Gang, GangState, OrderKey, Plan, QueueIx, QueueingHint, ShapeIx, ShapeRow, Shortage,
+    Snapshot, Time, Verdict, World,
 };
 
 use self::preemption::Part;
 use self::stepwise::Nomination;
 use crate::backfill::{StartReservations, Timeline};
-use crate::flavors::Attempts;
+use crate::flavors::{Attempts, is_stepwise};
 use crate::held_quota::HeldQuota;
 use crate::ledger::Ledger;
-use crate::order::{self, RowHead, StrictFifo};
+use crate::order::{self, BlockedQueues, RowHead};
 use crate::preemption::terminating_victims;
 use crate::request::{Fit, GangRequest};
 use crate::slip::slips;
@@ -42,7 +42,7 @@ pub(crate) struct Cycle<'s> {
     unschedulable: BTreeMap<GangRequest<'s>, (Precedence, Verdict)>,
     /// The gangs that this cycle preempts.
     victims: BTreeSet<String>,
-    strict: StrictFifo<'s>,
+    blocked: BlockedQueues<'s>,
     backfill: Option<BackfillState<'s>>,
     /// What contenders would get whose flavors are chosen one after another, by uid.
     /// With the number of verdicts at that time: what was not decided since cannot have taken it from them.
@@ -69,7 +69,7 @@ impl<'s> Cycle<'s> {
         let world = snapshot.world;
         let mut attempted: BTreeSet<ShapeIx> = world.active().chain(requeue::to_requeue(snapshot)).collect();
         attempted.extend(held_quota::rows_to_try(snapshot, &attempted));
-        let strict = StrictFifo::of(snapshot, &mut attempted);
+        let blocked = BlockedQueues::of(snapshot, &mut attempted);
         let mut heads = Tournament::of(snapshot);
         attempted
             .iter()
@@ -84,7 +84,7 @@ impl<'s> Cycle<'s> {
             heads,
             unschedulable: BTreeMap::new(),
             victims: BTreeSet::new(),
-            strict,
+            blocked,
             backfill: None,
             nominations: BTreeMap::new(),
             attempts: BTreeMap::new(),
@@ -132,13 +132,30 @@ impl<'s> Cycle<'s> {
         admitted.filter_map(shortage).collect()
     }
 
+    /// Decides about nominated gangs. Those that have waited behind them for their turn are tried again.
     fn decide_nominated(&mut self) {
-        let mut nominated: Vec<&Gang> = self.snapshot.world.nominated().collect();
+        let world = self.snapshot.world;
+        let mut admitted: BTreeSet<QueueIx> = BTreeSet::new();
+        let mut nominated: Vec<&'s Gang> = world.nominated().collect();
         nominated.sort_by_key(|gang| gang.sort_key(self.snapshot.now));
         for gang in nominated {
             let GangState::Nominated(preemption) = &gang.state else { continue };
             let verdict = nomination::decide(&mut self.ledger, gang, preemption);
+            let is_admitted = matches!(verdict, Some(Verdict::Admit(_)));
+            if !is_admitted && is_stepwise(world, &GangRequest::of_gang(gang, &gang.shape())) {
+                self.blocked.await_victims(gang.queue, gang.sort_key(self.snapshot.now));
+            }
+            admitted.extend(is_admitted.then_some(gang.queue));
             self.plan.verdicts.extend(verdict.map(|verdict| (gang.uid.clone(), verdict)));
+        }
+        let is_free = |queue: &&QueueIx| admitted.contains(queue) || world.queue_head_changed(**queue);
+        for queue in world.queues().keys().filter(is_free) {
+            let rows: Vec<ShapeIx> =
+                world.rows_of(*queue).filter(|ix| order::waits_for_turn(world.shape(*ix))).collect();
+            for ix in rows {
+                let first = RowHead::first_of(&self.snapshot, ix).filter(|_| self.attempted.insert(ix));
+                self.push(first);
+            }
         }
     }
 
@@ -146,7 +163,7 @@ impl<'s> Cycle<'s> {
     fn held_quota(&self, next: &RowHead<'s>) -> Option<HeldQuota> {
         let world = self.snapshot.world;
         let row = world.shape(next.ix);
-        let is_first = self.strict.blocked_by(world, row.queue, next).is_none();
+        let is_first = self.blocked.blocked_by(world, row.queue, next).is_none();
         let is_ready = is_first && terminating_pods(world, &next.order_key.uid).is_none();
         is_ready.then(|| HeldQuota::of(&self.ledger.quotas, &GangRequest::of(row))).flatten()
     }
@@ -166,7 +183,7 @@ impl<'s> Cycle<'s> {
         let RowHead { order_key, ix, .. } = *head;
         let row = world.shape(ix);
         let scale_up = row.shape.scale_up.is_some();
-        if let Some(first) = self.strict.blocked_by(world, row.queue, head).filter(|_| !scale_up) {
+        if let Some(first) = self.blocked.blocked_by(world, row.queue, head).filter(|_| !scale_up) {
             let verdict = order::behind_verdict(first);
             self.record_behind(head, row, &verdict);
             return;
@@ -180,7 +197,7 @@ impl<'s> Cycle<'s> {
             if row.unreported.contains(order_key) || row.parked.is_some() {
                 self.plan.verdicts.push((order_key.uid.to_string(), verdict));
             }
-            self.strict.block(world, row.queue, head);
+            self.blocked.block(world, row.queue, head);
             self.push(next);
             return;
         }
@@ -209,6 +226,9 @@ impl<'s> Cycle<'s> {
                 } else if let Some(assignment) = verdict.assignment() {
                     self.heads.record_admission(world, row, assignment);
                 }
+                if matches!(verdict, Verdict::Preempt(_)) && self.is_stepwise(row) {
+                    self.blocked.await_victims(row.queue, head.rank);
+                }
                 self.plan.verdicts.push((order_key.uid.to_string(), verdict));
                 self.heads.invalidate(world, &row.charges);
                 self.push(next);
@@ -228,7 +248,7 @@ impl<'s> Cycle<'s> {
                 if matches!(verdict, Verdict::Wait(_)) {
                     self.hold_quota(head);
                 }
-                self.strict.block(world, row.queue, head);
+                self.blocked.block(world, row.queue, head);
                 if let Some(backfill) =
                     self.backfill.as_mut().filter(|backfill| !backfill.reservations.is_full())
                     && matches!(verdict, Verdict::Wait(_))
@@ -340,7 +360,7 @@ impl<'s> Cycle<'s> {
             }
         }
         for ix in &activated {
-            self.strict.hold_back(&self.snapshot, world.shape(*ix).queue, &self.attempted);
+            self.blocked.hold_back(&self.snapshot, world.shape(*ix).queue, &self.attempted);
         }
         for ix in held_quota::rows_to_try(&self.snapshot, &activated) {
             if self.attempted.insert(ix)
@@ -364,7 +384,7 @@ impl<'s> Cycle<'s> {
             let queue = self.snapshot.world.shape(first.ix).queue;
             if !is_unschedulable
                 && (self.attempted.contains(&first.ix)
-                    || self.strict.blocked_by(self.snapshot.world, queue, &first).is_some())
+                    || self.blocked.blocked_by(self.snapshot.world, queue, &first).is_some())
             {
                 continue;
             }

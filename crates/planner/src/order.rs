@@ -55,15 +55,18 @@ impl<'s> RowHead<'s> {
     }
 }
 
-/// Strict queues during a cycle: no gang overtakes the first one of its queue. After Kueue's `StrictFIFO`
-/// (`pkg/cache/queue/cluster_queue.go`), but one cycle admits as many gangs of a queue as fit.
+/// Queues that wait for one gang during a cycle: no gang behind it is tried.
+///
+/// No gang overtakes the first one of a strict queue. After Kueue's `StrictFIFO` (`pkg/cache/queue/cluster_queue.go`), but
+/// one cycle admits as many gangs of a queue as fit. In any queue in which quota alone decides, the gangs behind a nominated
+/// one wait until its victims are gone: Kueue tries that one again and again until then.
 #[derive(Default)]
-pub(crate) struct StrictFifo<'s> {
-    /// The pending gang that blocks each strict queue.
-    blocking: BTreeMap<QueueIx, RowHead<'s>>,
+pub(crate) struct BlockedQueues<'s> {
+    /// The gang that blocks each queue.
+    blocking: BTreeMap<QueueIx, SortKey<'s>>,
 }
 
-impl<'s> StrictFifo<'s> {
+impl<'s> BlockedQueues<'s> {
     /// Finds the first gang of each strict queue. When that gang is tried again, all rows of the queue are,
     /// since several of its gangs may be admitted in this cycle.
     pub(crate) fn of(snapshot: &Snapshot<'s>, attempted: &mut BTreeSet<ShapeIx>) -> Self {
@@ -87,7 +90,7 @@ impl<'s> StrictFifo<'s> {
                 .filter(|first| !attempted.contains(&first.ix) && !waits_for_turn(world.shape(first.ix)))
             {
                 Some(first) => {
-                    strict.blocking.insert(queue, first);
+                    strict.blocking.insert(queue, first.rank);
                 }
                 None => attempted.extend(rows),
             }
@@ -110,7 +113,7 @@ impl<'s> StrictFifo<'s> {
         let firsts = rows.filter_map(|ix| RowHead::first_of(snapshot, ix));
         let first = firsts.min_by_key(|next| (next.weighted_usage(snapshot), *next));
         if let Some(first) = first.filter(|first| !attempted.contains(&first.ix)) {
-            self.blocking.insert(queue, first);
+            self.blocking.insert(queue, first.rank);
         }
     }
 
@@ -121,10 +124,10 @@ impl<'s> StrictFifo<'s> {
         world: &World,
         queue: QueueIx,
         next: &RowHead<'s>,
-    ) -> Option<&RowHead<'s>> {
-        let is_ahead = |first: &&RowHead<'s>| match world.admission_fair_sharing(queue) {
-            Some(_) => first.order_key != next.order_key,
-            None => first.rank < next.rank,
+    ) -> Option<&SortKey<'s>> {
+        let is_ahead = |first: &&SortKey<'s>| match world.admission_fair_sharing(queue) {
+            Some(_) => **first != next.rank,
+            None => **first < next.rank,
         };
         self.blocking.get(&queue).filter(is_ahead)
     }
@@ -132,8 +135,14 @@ impl<'s> StrictFifo<'s> {
     /// Makes a gang that stays pending block its strict queue.
     pub(crate) fn block(&mut self, world: &World, queue: QueueIx, next: &RowHead<'s>) {
         if is_strict(world, queue) && self.blocked_by(world, queue, next).is_none() {
-            self.blocking.insert(queue, *next);
+            self.blocking.insert(queue, next.rank);
         }
+    }
+
+    /// Makes a gang that waits for victims block its queue, in which quota alone decides.
+    pub(crate) fn await_victims(&mut self, queue: QueueIx, next: SortKey<'s>) {
+        let first = self.blocking.entry(queue).or_insert(next);
+        *first = next.min(*first);
     }
 }
 
@@ -155,8 +164,8 @@ pub(crate) fn waits_for_turn(row: &ShapeRow) -> bool {
         .is_some_and(|shortage| shortage.queueing_hint == QueueingHint::QueueHeadChange)
 }
 
-/// The verdict for a gang behind the first one of a strict queue.
-pub(crate) fn behind_verdict(first: &RowHead<'_>) -> Verdict {
-    let causes = [Cause::Behind { gang: (*first.order_key.key).clone() }];
+/// The verdict for a gang behind the one that blocks its queue.
+pub(crate) fn behind_verdict(first: &SortKey<'_>) -> Verdict {
+    let causes = [Cause::Behind { gang: first.key.clone() }];
     Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: QueueingHint::QueueHeadChange })
 }

@@ -162,7 +162,7 @@ fn the_largest_part_of_a_gang_that_may_preempt_does() {
          pending  h        priority=1 queue=q main 9x cpu=1 min=6",
         &expect![[r#"
             g  preempt  low(in-queue): main 5x without node in default
-            h  wait  needs 9 cpu in flavor default; quota team has at most 8
+            h  wait  waits behind default/g, which goes first in its queue
         "#]],
     );
 }

@@ -58,11 +58,14 @@ fn a_flavor_without_candidates_does_not_stop_the_search() {
 #[test]
 fn a_gang_waits_for_what_terminates_in_the_first_flavor() {
     check(
-        &world("when-can-preempt=stop").replace("high     priority=1 queue=q main 4x", "high     priority=1 queue=q main 2x").replace(
-            "pending  high ",
-            "nominated first priority=3 victims=low(in-queue) queue=q main 2x cpu=1 unplaced=2 flavor:cpu=spot
+        &world("when-can-preempt=stop")
+            .replace("high     priority=1 queue=q main 4x", "high     priority=1 queue=q main 2x")
+            .replace(
+                "pending  high ",
+                "queue    other    quota=team spot:cpu
+         nominated first priority=3 victims=low(in-queue) queue=other main 2x cpu=1 unplaced=2 flavor:cpu=spot
          pending  high ",
-        ),
+            ),
         &expect![[r#"
             high  preempt  : main 2x without node in spot
         "#]],

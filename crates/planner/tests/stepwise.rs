@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{NOW, check, parse_world};
+use common::{NOW, check, parse_world, step};
 use expect_test::expect;
+use model::{Event, GangState};
 use planner::LackReason;
 
 #[test]
@@ -104,10 +105,78 @@ fn a_gang_preempts_in_its_own_queue_only_within_what_the_queue_owns() {
     check(
         &world("reclaim=lower-priority borrowing"),
         &expect![[r#"
-        large  preempt  low(in-queue): main 4x without node in default
-        small  wait  needs 2 cpu in flavor default; quota team has 0 of at most 4 left
-    "#]],
+            large  preempt  low(in-queue): main 4x without node in default
+            small  wait  waits behind default/large, which goes first in its queue
+        "#]],
     );
+}
+
+#[test]
+fn a_gang_that_waits_for_the_victims_of_another_one_keeps_its_nomination() {
+    let mut world = parse_world(
+        "flavor   default  quota-only
+         quota    all
+         quota    a        in=all cpu@default=2 within=lower-priority
+         quota    b        in=all cpu@default=1 reclaim=any
+         quota    c        in=all cpu@default=1 reclaim=any
+         queue    a        quota=a default:cpu
+         queue    b        quota=b default:cpu
+         queue    c        quota=c default:cpu
+         running  borrower queue=a main 4x cpu=1 unplaced=4 flavor:cpu=default
+         pending  first    queue=b main 1x cpu=1
+         pending  second   queue=c main 1x cpu=1",
+    );
+    let mut output = vec![step(&mut world), step(&mut world)];
+    let mut borrower = world.gang("borrower").unwrap().clone();
+    borrower.state = GangState::Waiting;
+    world.apply(Event::GangUpserted(borrower));
+    output.push(step(&mut world));
+    expect![[r#"
+        first  preempt  borrower(reclaimed): main 1x without node in default
+        second  preempt  : main 1x without node in default
+        --
+        --
+        first  admit  main 1x without node in default; no room: main: there is no node
+        second  admit  main 1x without node in default; no room: main: there is no node
+        borrower  wait  needs 4 cpu in flavor default; quota a has 2 of at most 4 left
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}
+
+#[test]
+fn gangs_behind_one_that_waits_for_its_victims_wait_for_their_turn() {
+    // `small` would fit in `spare`.
+    let mut world = parse_world(
+        "flavor   default  quota-only
+         flavor   spare    quota-only
+         quota    q        cpu@default=2 cpu@spare=1 within=lower-priority
+         queue    q        quota=q default,spare:cpu
+         running  low      priority=-1 queue=q main 2x cpu=1 unplaced=2 flavor:cpu=default
+         pending  urgent   priority=1 queue=q main 1x cpu=2
+         pending  small    queue=q main 1x cpu=1
+         pending  later    queue=q main 1x cpu=2",
+    );
+    let mut output = vec![step(&mut world), step(&mut world)];
+    let top = scenario::gangs(&mut world, "pending top priority=2 queue=q main 1x cpu=1").unwrap().remove(0);
+    world.apply(Event::GangUpserted(top));
+    output.push(step(&mut world)); // It goes before the one that waits.
+    let mut low = world.gang("low").unwrap().clone();
+    low.state = GangState::Waiting;
+    world.apply(Event::GangUpserted(low));
+    output.push(step(&mut world));
+    expect![[r#"
+        urgent  preempt  low(in-queue): main 1x without node in default
+        small  wait  waits behind default/urgent, which goes first in its queue
+        later  wait  waits behind default/urgent, which goes first in its queue
+        --
+        --
+        top  admit  main 1x without node in spare; no room: main: there is no node
+        --
+        urgent  admit  main 1x without node in default; no room: main: there is no node
+        small  wait  needs 1 cpu in flavor default; quota q has 0 of at most 2 left. needs 1 cpu in flavor spare; quota q has 0 of at most 1 left
+        later  wait  needs 2 cpu in flavor default; quota q has 0 of at most 2 left. needs 2 cpu in flavor spare; quota q has at most 1
+        low  wait  needs 2 cpu in flavor default; quota q has 0 of at most 2 left. needs 2 cpu in flavor spare; quota q has at most 1
+    "#]].assert_eq(&output.join("--\n"));
 }
 
 #[test]

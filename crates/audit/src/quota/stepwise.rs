@@ -9,20 +9,25 @@ use crate::quota_only::is_quota_only;
 impl Quotas<'_> {
     /// Whether a gang has to be admitted with these flavors if they are free, or after preemption.
     pub(crate) fn must_start(&self, gang: &Gang, flavors: &Flavors, preempts: bool) -> bool {
-        let Some(queue) = self.world.queues().get(&gang.queue).filter(|queue| !queue.groups.is_empty())
-        else {
+        let Some(queue) = self.world.queues().get(&gang.queue).filter(|_| self.is_stepwise(gang)) else {
             return true;
         };
-        let mut listed = queue.groups.iter().flat_map(|group| &group.flavors);
-        let is_stepwise = gang.places == Places::Open
-            || !queue.places_pods && listed.all(|flavor| is_quota_only(self.world, *flavor));
-        if !is_stepwise || !gang.charges.is_empty() || gang.replaces.is_some() {
-            return true;
-        }
         let choices = flavor_choices(gang, queue);
         let has_one_choice = choices.iter().map(|(_, resources, _)| resources.len()).sum::<usize>() <= 1;
         let charges = self.charges(gang, flavors);
         let is_owned = charges.iter().all(|((node, of), amount)| *amount <= self.subtree_quota(node, *of));
         has_one_choice && (!preempts || is_owned)
+    }
+
+    /// Whether quota alone decides about a gang.
+    pub(crate) fn is_stepwise(&self, gang: &Gang) -> bool {
+        let Some(queue) = self.world.queues().get(&gang.queue).filter(|queue| !queue.groups.is_empty())
+        else {
+            return false;
+        };
+        let mut listed = queue.groups.iter().flat_map(|group| &group.flavors);
+        let needs_no_node = gang.places == Places::Open
+            || !queue.places_pods && listed.all(|flavor| is_quota_only(self.world, *flavor));
+        needs_no_node && gang.charges.is_empty() && gang.replaces.is_none()
     }
 }

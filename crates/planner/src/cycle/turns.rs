@@ -43,7 +43,7 @@ impl<'s> Cycle<'s> {
         let world = self.snapshot.world;
         let row = world.shape(next.ix);
         let request = GangRequest::of(row);
-        let is_known = self.strict.blocked_by(world, row.queue, next).is_some()
+        let is_known = self.blocked.blocked_by(world, row.queue, next).is_some()
             || self.known_verdict(row, next.order_key).is_some();
         if is_known || terminating_pods(world, &next.order_key.uid).is_some() {
             return Turn::Nothing;
