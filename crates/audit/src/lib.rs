@@ -4,7 +4,6 @@
 //! It uses the types of `model` and none of its indexes. Free resources are counted from nodes, pods and gangs, one
 //! by one and slowly. It is meant for tests, replays and debugging, not for every scheduling cycle.
 //!
-//! - `awaited`: gangs behind one that waits for its victims, where quota alone decides;
 //! - `cluster_state`: usage of nodes and quota while a plan is replayed;
 //! - `elastic`: gangs that start or continue with fewer pods;
 //! - `fairness`: admission order between queues that share a quota tree;
@@ -12,6 +11,7 @@
 //! - `fit`: node eligibility, and a first fit that proves that a gang fits;
 //! - `held_quota`: quota that the first gang of a strict queue holds while it waits;
 //! - `node_resources`: free resources of one node, device by device;
+//! - `nomination`: that gangs behind one that waits for its victims wait, too, where quota alone decides;
 //! - `pod_rules`: rules between pods;
 //! - `preemption`: that victims are allowed and needed;
 //! - `quota`: limits of quota nodes, queues and flavors;
@@ -26,7 +26,6 @@
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
-mod awaited;
 mod cluster_state;
 mod elastic;
 mod fairness;
@@ -34,6 +33,7 @@ mod fit;
 mod fungibility;
 mod held_quota;
 mod node_resources;
+mod nomination;
 mod pod_rules;
 mod preemption;
 mod quota;
@@ -50,10 +50,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Gang, GangState, Plan, PodSet, QueueIx, Snapshot, Time, Verdict};
 
-use crate::awaited::Awaiting;
 use crate::cluster_state::ClusterState;
 use crate::fairness::Contenders;
 use crate::held_quota::HoldingHeads;
+use crate::nomination::Awaiting;
 use crate::strict_fifo::StrictQueueHeads;
 pub use crate::violation::Violation;
 
@@ -171,7 +171,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             }
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
         }
-        let awaits_turn = cluster.quotas.is_stepwise(gang) && awaiting.first_before(gang).is_some();
+        let awaits_turn = awaiting.first_before(gang).is_some();
         if awaits_turn || strict_heads.head_before(gang, at).is_some() || strict_heads.is_ambiguous(gang) {
             continue;
         }
