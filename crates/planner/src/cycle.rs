@@ -1,5 +1,6 @@
 //! One scheduling cycle: tries the pending gangs in order and records a verdict for each.
 
+mod nomination;
 mod preemption;
 mod stepwise;
 mod turns;
@@ -10,14 +11,14 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Assignment, Cause, Gang, GangState, OrderKey, Plan, QueueIx, QueueingHint, ShapeIx, ShapeRow, Shortage,
-    Snapshot, Time, Verdict, World,
+    Assignment, Cause, Gang, OrderKey, Plan, QueueingHint, ShapeIx, ShapeRow, Shortage, Snapshot, Time,
+    Verdict, World,
 };
 
 use self::preemption::Part;
 use self::stepwise::Nomination;
 use crate::backfill::{StartReservations, Timeline};
-use crate::flavors::{Attempts, is_stepwise};
+use crate::flavors::Attempts;
 use crate::held_quota::HeldQuota;
 use crate::ledger::Ledger;
 use crate::order::{self, BlockedQueues, RowHead};
@@ -25,7 +26,7 @@ use crate::preemption::terminating_victims;
 use crate::request::{Fit, GangRequest};
 use crate::slip::slips;
 use crate::tournament::Tournament;
-use crate::{fit, held_quota, nomination, requeue};
+use crate::{fit, held_quota, requeue};
 
 /// The state of one scheduling cycle.
 pub(crate) struct Cycle<'s> {
@@ -130,33 +131,6 @@ impl<'s> Cycle<'s> {
             Some((uid.clone(), fit::without_room(&self.ledger, &request, assignment)?))
         };
         admitted.filter_map(shortage).collect()
-    }
-
-    /// Decides about nominated gangs. Those that have waited behind them for their turn are tried again.
-    fn decide_nominated(&mut self) {
-        let world = self.snapshot.world;
-        let mut admitted: BTreeSet<QueueIx> = BTreeSet::new();
-        let mut nominated: Vec<&'s Gang> = world.nominated().collect();
-        nominated.sort_by_key(|gang| gang.sort_key(self.snapshot.now));
-        for gang in nominated {
-            let GangState::Nominated(preemption) = &gang.state else { continue };
-            let verdict = nomination::decide(&mut self.ledger, gang, preemption);
-            let is_admitted = matches!(verdict, Some(Verdict::Admit(_)));
-            if !is_admitted && is_stepwise(world, &GangRequest::of_gang(gang, &gang.shape())) {
-                self.blocked.await_victims(gang.queue, gang.sort_key(self.snapshot.now));
-            }
-            admitted.extend(is_admitted.then_some(gang.queue));
-            self.plan.verdicts.extend(verdict.map(|verdict| (gang.uid.clone(), verdict)));
-        }
-        let is_free = |queue: &&QueueIx| admitted.contains(queue) || world.queue_head_changed(**queue);
-        for queue in world.queues().keys().filter(is_free) {
-            let rows: Vec<ShapeIx> =
-                world.rows_of(*queue).filter(|ix| order::waits_for_turn(world.shape(*ix))).collect();
-            for ix in rows {
-                let first = RowHead::first_of(&self.snapshot, ix).filter(|_| self.attempted.insert(ix));
-                self.push(first);
-            }
-        }
     }
 
     /// The quota that a gang holds when it stays pending as the first one of its strict queue.

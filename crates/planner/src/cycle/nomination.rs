@@ -1,0 +1,40 @@
+//! Nominated gangs in a cycle, and those of their queues that wait for them.
+
+use std::collections::BTreeSet;
+
+use model::{Gang, GangState, QueueIx, ShapeIx, Verdict};
+
+use super::Cycle;
+use crate::flavors::is_stepwise;
+use crate::nomination;
+use crate::order::{self, RowHead};
+use crate::request::GangRequest;
+
+impl<'s> Cycle<'s> {
+    /// Decides about nominated gangs. Those that have waited behind them for their turn are tried again.
+    pub(super) fn decide_nominated(&mut self) {
+        let world = self.snapshot.world;
+        let mut admitted: BTreeSet<QueueIx> = BTreeSet::new();
+        let mut nominated: Vec<&'s Gang> = world.nominated().collect();
+        nominated.sort_by_key(|gang| gang.sort_key(self.snapshot.now));
+        for gang in nominated {
+            let GangState::Nominated(preemption) = &gang.state else { continue };
+            let verdict = nomination::decide(&mut self.ledger, gang, preemption);
+            let is_admitted = matches!(verdict, Some(Verdict::Admit(_)));
+            if !is_admitted && is_stepwise(world, &GangRequest::of_gang(gang, &gang.shape())) {
+                self.blocked.await_victims(gang.queue, gang.sort_key(self.snapshot.now));
+            }
+            admitted.extend(is_admitted.then_some(gang.queue));
+            self.plan.verdicts.extend(verdict.map(|verdict| (gang.uid.clone(), verdict)));
+        }
+        let is_free = |queue: &&QueueIx| admitted.contains(queue) || world.queue_head_changed(**queue);
+        for queue in world.queues().keys().filter(is_free) {
+            let rows: Vec<ShapeIx> =
+                world.rows_of(*queue).filter(|ix| order::waits_for_turn(world.shape(*ix))).collect();
+            for ix in rows {
+                let first = RowHead::first_of(&self.snapshot, ix).filter(|_| self.attempted.insert(ix));
+                self.push(first);
+            }
+        }
+    }
+}
