@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (client, version) = Connection::open_with(connection.clone(), &meter).await?;
     let (stop, stopping) = watch::channel(());
     let mut running = JoinSet::new();
-    let duties = kueue.as_ref().map(Kueue::duties).unwrap_or_default();
+    let duties = kueue.as_ref().map(Kueue::duties).transpose()?.unwrap_or_default();
     let telemetry = telemetry.over(kueue.as_ref().map_or_else(Telemetry::default, Kueue::telemetry));
     let mut shared = None;
     if dispatches {
@@ -162,7 +162,7 @@ impl DispatchArgs {
         stopping: &watch::Receiver<()>,
         duties: Duties,
     ) -> Result<SharedController> {
-        let election = self.leader.election()?;
+        let election = self.leader.election(duties.lease)?;
         let groups =
             if self.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { self.appwrapper_groups };
         if self.preemption && self.dynamic_priority {

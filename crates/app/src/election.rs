@@ -15,12 +15,14 @@ pub(crate) struct LeaderElection {
     #[arg(long = "leader-elect", num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
     is_on: bool,
-    /// Namespace of the lease.
-    #[arg(long = "leader-elect-resource-namespace", value_name = "NAMESPACE", default_value = "kube-system")]
-    namespace: String,
-    /// Name of the lease.
-    #[arg(long = "leader-elect-resource-name", value_name = "NAME", default_value = "muster")]
-    name: String,
+    /// Namespace of the lease. Default: kube-system; with parts that act for Kueue's API, that of Kueue's
+    /// lease, if the configuration elects a leader.
+    #[arg(long = "leader-elect-resource-namespace", value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Name of the lease. Default: muster; with parts that act for Kueue's API, that of Kueue's lease, if the
+    /// configuration elects a leader.
+    #[arg(long = "leader-elect-resource-name", value_name = "NAME")]
+    name: Option<String>,
     /// How long candidates wait after the last renewal before they take the lease.
     #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", default_value = "12s", value_parser = duration)]
     lease: Duration,
@@ -32,15 +34,25 @@ pub(crate) struct LeaderElection {
     retry: Duration,
 }
 
+/// Which lease is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeaseName {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
 impl LeaderElection {
-    /// The configuration of leader election; `None` if it is disabled.
-    pub(crate) fn election(self) -> Result<Option<LeaderElectionConfig>> {
+    /// The configuration of leader election; `None` if it is disabled. A controller in Kueue's place holds `kueues` lease, unless
+    /// flags name another one, so that the two never act together.
+    pub(crate) fn election(self, kueues: Option<LeaseName>) -> Result<Option<LeaderElectionConfig>> {
         if !self.is_on {
             return Ok(None);
         }
+        let own = || LeaseName { namespace: "kube-system".into(), name: "muster".into() };
+        let default = kueues.unwrap_or_else(own);
         let election = LeaderElectionConfig {
-            namespace: self.namespace,
-            name: self.name,
+            namespace: self.namespace.unwrap_or(default.namespace),
+            name: self.name.unwrap_or(default.name),
             lease_duration: self.lease,
             renew_deadline: self.renew,
             retry_period: self.retry,

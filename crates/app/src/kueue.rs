@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::config::{Configuration, GoDuration, LeaderElection, Tls};
+use api::kueue::config::{Configuration, GoDuration, Tls};
 use api::kueue::jobs::{JobKind, declare};
 use api::kueue::webhooks::ReviewedKind;
 use controllers::{
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::controller::until_dropped;
-use crate::election::identity;
+use crate::election::{LeaseName, identity};
 use crate::lease_thread::LeaseThread;
 use crate::telemetry::{Activity, Address, Telemetry, bind};
 use parts::{Kinds, Part};
@@ -191,6 +191,8 @@ pub(crate) struct Duties {
     pub(crate) options: KueueOptions,
     pub(crate) jobs: JobsConfig,
     pub(crate) provisioning: Option<ProvisioningConfig>,
+    /// The lease that Kueue holds while it acts.
+    pub(crate) lease: Option<LeaseName>,
 }
 
 /// The controller of AppWrappers, if it plans Workloads, too.
@@ -206,14 +208,39 @@ pub(crate) struct SharedController {
 
 impl Kueue {
     /// What the controller of AppWrappers does for Kueue's objects, if it plans both.
-    pub(crate) fn duties(&self) -> Duties {
-        Duties {
+    ///
+    /// # Errors
+    /// See [`Self::lease`].
+    pub(crate) fn duties(&self) -> Result<Duties> {
+        Ok(Duties {
             acts: self.acts,
             metrics: self.metrics_config(),
             options: self.options(),
             jobs: self.jobs_config(),
             provisioning: self.provisioning_config(),
+            lease: self.lease()?,
+        })
+    }
+
+    /// The lease that a Kueue with this configuration holds while it acts; none if its leader election is off, or if this process
+    /// does not write about Kueue's objects.
+    ///
+    /// # Errors
+    /// The configuration names a lock that is no lease.
+    fn lease(&self) -> Result<Option<LeaseName>> {
+        let fields = &self.configuration.fields;
+        let election = fields.leader_election.clone().unwrap_or_default();
+        if !self.acts() || election.leader_elect != Some(true) {
+            return Ok(None);
         }
+        if election.resource_lock.as_deref() != Some("leases") {
+            bail!("leaderElection.resourceLock: only leases are supported");
+        }
+        let own = fields.namespace.clone().unwrap_or_default();
+        Ok(Some(LeaseName {
+            namespace: election.resource_namespace.filter(|name| !name.is_empty()).unwrap_or(own),
+            name: election.resource_name.unwrap_or_default(),
+        }))
     }
 
     /// Serves and acts until `stopped` completes. With a shared controller, it only serves.
@@ -315,10 +342,14 @@ impl Kueue {
         Controller::new(client, config)
     }
 
-    /// Whether this process writes about Kueue's objects, and by no shared controller.
+    /// Whether this process writes about Kueue's objects.
+    fn acts(&self) -> bool {
+        self.acts != controllers::Kueue::Off || !self.jobs.kinds.is_empty() || self.provisions
+    }
+
+    /// Whether it does so by no shared controller.
     fn acts_alone(&self) -> bool {
-        let acts = self.acts != controllers::Kueue::Off || !self.jobs.kinds.is_empty() || self.provisions;
-        !self.is_shared && acts
+        !self.is_shared && self.acts()
     }
 
     /// Where the configuration has metrics and probes served.
@@ -388,18 +419,13 @@ impl Kueue {
 
     /// The configuration of leader election; `None` if it is off, or if no part needs it.
     fn election(&self) -> Result<Option<LeaderElectionConfig>> {
-        let election = self.configuration.fields.leader_election.clone().unwrap_or_default();
-        if !self.acts_alone() || election.leader_elect != Some(true) {
+        let Some(LeaseName { namespace, name }) = self.lease()?.filter(|_| !self.is_shared) else {
             return Ok(None);
-        }
-        let own = self.configuration.fields.namespace.clone().unwrap_or_default();
-        let LeaderElection { resource_name, resource_namespace, resource_lock, .. } = election;
-        if resource_lock.as_deref() != Some("leases") {
-            bail!("leaderElection.resourceLock: only leases are supported");
-        }
+        };
+        let election = self.configuration.fields.leader_election.clone().unwrap_or_default();
         let config = LeaderElectionConfig {
-            namespace: resource_namespace.filter(|name| !name.is_empty()).unwrap_or(own),
-            name: resource_name.unwrap_or_default(),
+            namespace,
+            name,
             lease_duration: duration(election.lease_duration),
             renew_deadline: duration(election.renew_deadline),
             retry_period: duration(election.retry_period),

@@ -55,7 +55,14 @@ fn metrics_and_probes_of_kueue_are_those_of_the_controller_of_appwrappers() {
 }
 
 #[test]
-fn a_standby_says_who_holds_the_lease() {
+fn a_standby_says_that_kueue_holds_the_lease() {
+    for parts in ["core,scheduler", "appwrappers,core,scheduler"] {
+        waits_for_kueue(parts);
+    }
+}
+
+/// A controller of these parts does not act while a Kueue does.
+fn waits_for_kueue(parts: &str) {
     let dir = tempfile::tempdir().unwrap();
     let running = Up::start(&["--node", "count=1,name=n,cpu=4,memory=16Gi"], dir.path());
     let lease = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "c1f6bfd2.kueue.x-k8s.io"},
@@ -67,7 +74,7 @@ fn a_standby_says_who_holds_the_lease() {
         health: {healthProbeBindAddress: \"0\"}, metrics: {bindAddress: \"0\"}, \
         leaderElection: {leaderElect: true, resourceNamespace: default}}\n";
     let log = dir.path().join("log");
-    let mut command = controller("core,scheduler", config, dir.path());
+    let mut command = controller(parts, config, dir.path());
     let _controller = Process(command.stderr(File::create(&log).unwrap()).spawn().unwrap());
     let began = Instant::now();
     loop {
@@ -75,7 +82,7 @@ fn a_standby_says_who_holds_the_lease() {
         if logged.contains("waits for leadership") && logged.contains("kueue-controller-manager-0_7") {
             break;
         }
-        assert!(began.elapsed() < Duration::from_mins(1), "{logged}");
+        assert!(began.elapsed() < Duration::from_mins(1), "{parts}: {logged}");
         std::thread::yield_now();
     }
     assert_eq!(running.end(), Some(0));
