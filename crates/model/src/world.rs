@@ -20,6 +20,7 @@
 //! is the planner's read access by index, and `forecast_copy` copies the world for a forecast.
 
 mod accept;
+mod charged;
 mod classes;
 mod demand;
 mod domains;

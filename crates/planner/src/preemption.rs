@@ -18,7 +18,10 @@ mod stepwise;
 
 use std::collections::BTreeSet;
 
-use model::{Gang, GangState, Preemption, PreemptionReason, QueueingHint, Shape, Snapshot, Victim, World};
+use model::{
+    Gang, GangState, Preemption, PreemptionPolicy, PreemptionReason, QueueingHint, QuotaIx, Shape, Snapshot,
+    Victim, World,
+};
 
 use crate::fit::{place_with, try_fit, try_fit_with};
 use crate::flavors::Alternatives;
@@ -172,7 +175,20 @@ fn holders<'s>(
             && !preemptors.contains(uid)
             && !is_spared(uid)
     };
-    world.placed_gangs().filter(may).collect()
+    let has_assignment = |other: &&Gang| other.state.assignment().is_some();
+    match concerned_trees(world, gang) {
+        Some(roots) => world.charged_in(&roots).filter(has_assignment).filter(may).collect(),
+        None => world.placed_gangs().filter(may).collect(),
+    }
+}
+
+/// The quota trees in which alone a gang may preempt others; none if it may preempt gangs that share no tree with it.
+fn concerned_trees(world: &World, gang: &Gang) -> Option<BTreeSet<QuotaIx>> {
+    if world.policy().preemption != PreemptionPolicy::Never {
+        return None;
+    }
+    let nodes = world.quota_of(gang.queue).into_iter().chain(gang.charges.iter().copied());
+    Some(nodes.map(|node| world.forest().root(node)).collect())
 }
 
 /// The victims of a gang with one flavor assignment.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::World;
+use super::charged::Charged;
 use super::flavor_capacity::FlavorCapacity;
 use crate::amount::Amount;
 use crate::gang::Gang;
@@ -27,7 +28,7 @@ pub(super) struct Quotas {
     flavors: BTreeMap<FlavorIx, Flavor>,
     nodes: BTreeMap<QuotaIx, QuotaNode>,
     queues: BTreeMap<QueueIx, Queue>,
-    charged: BTreeMap<Arc<str>, Charges>,
+    pub(super) charged: Charged,
     pub(super) flavor_capacity: FlavorCapacity,
     trees: OnceLock<Trees>,
     /// Roots of the trees in which usage decreased since the last plan, with the generation.
@@ -89,7 +90,7 @@ impl Default for Quotas {
             flavors: BTreeMap::from([(FlavorIx::ANY, Flavor::default())]),
             nodes: BTreeMap::new(),
             queues: BTreeMap::from([(QueueIx::default(), Queue::default())]),
-            charged: BTreeMap::new(),
+            charged: Charged::default(),
             flavor_capacity: FlavorCapacity::default(),
             trees: OnceLock::new(),
             usage_decreased: BTreeMap::new(),
@@ -157,7 +158,7 @@ impl Quotas {
             let nodes = self.nodes.iter().map(|(ix, node)| (*ix, parent(node).map(QuotaIx), node));
             let mut trees =
                 Trees { forest: Forest::of(nodes, |of| self.flavor_capacity.get(of)), usage: Charges::new() };
-            for ((node, of), amount) in self.charged.values().flatten() {
+            for ((node, of), amount) in self.charged.all().flatten() {
                 trees.charge(*node, *of, *amount);
             }
             trees
@@ -217,20 +218,14 @@ impl Quotas {
 
     /// Replaces the charges of a gang.
     pub(super) fn charge(&mut self, uid: &str, charges: Charges, generation: u64) {
-        let old = self.charged.remove(uid).unwrap_or_default();
+        let old = self.charged.replace(uid, &charges);
         if old == charges {
-            if !charges.is_empty() {
-                self.charged.insert(uid.into(), charges);
-            }
             return;
         }
         if let Some(trees) = self.trees.get_mut() {
             let given_back = old.iter().map(|((node, of), amount)| (*node, *of, -amount));
             let taken = charges.iter().map(|((node, of), amount)| (*node, *of, *amount));
             given_back.chain(taken).for_each(|(node, of, amount)| trees.charge(node, of, amount));
-        }
-        if !charges.is_empty() {
-            self.charged.insert(uid.into(), charges.clone());
         }
         let shrank = old.iter().filter(|(at, amount)| charges.get(at).is_none_or(|now| now < amount));
         let decreased = self.roots(shrank);

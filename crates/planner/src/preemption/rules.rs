@@ -139,19 +139,13 @@ impl<'s> Rules<'s> {
     /// The rights to preempt a gang, as far as they do not depend on other victims; empty if there is none.
     pub(super) fn rights(&self, usage: &Quotas<'_>, other: &Gang) -> Vec<PreemptionRight> {
         let forest = self.world.forest();
-        let nodes: BTreeSet<QuotaIx> = self
-            .world
-            .charged(&other.uid)
-            .into_iter()
-            .flat_map(Charges::keys)
-            .map(|(node, _)| *node)
-            .collect();
-        let roots: BTreeSet<QuotaIx> = nodes.iter().map(|node| forest.root(*node)).collect();
-        if !self
-            .quota_requests
-            .iter()
-            .any(|quota_request| quota_request.path.last().is_some_and(|root| roots.contains(root)))
-        {
+        let charges = self.world.charged(&other.uid).into_iter().flatten();
+        let charged: Vec<(QuotaIx, FlavorResource)> = charges.map(|((node, of), _)| (*node, *of)).collect();
+        let shares_tree = |(node, _): &(QuotaIx, FlavorResource)| {
+            let root = forest.root(*node);
+            self.quota_requests.iter().any(|quota_request| quota_request.root() == root)
+        };
+        if !charged.iter().any(shares_tree) {
             let lower = other.priority < self.gang.priority;
             let is_victim = lower && self.world.policy().preemption == PreemptionPolicy::LowerPriority;
             let right = PreemptionRight {
@@ -164,20 +158,16 @@ impl<'s> Rules<'s> {
         }
         let mut rights = Vec::new();
         for (at, quota_request) in self.quota_requests.iter().enumerate() {
-            for node in nodes.iter().filter(|node| self.uses_contended(quota_request, other, **node)) {
-                rights.extend(self.right(usage, at, other, *node));
+            // The charges are in the order of their nodes.
+            for of_node in charged.chunk_by(|(one, _), (other, _)| one == other) {
+                let node = of_node[0].0;
+                let is_contended = |(_, of): &(QuotaIx, FlavorResource)| quota_request.contended.contains(of);
+                if forest.root(node) == quota_request.root() && of_node.iter().any(is_contended) {
+                    rights.extend(self.right(usage, at, other, node));
+                }
             }
         }
         rights
-    }
-
-    fn uses_contended(&self, quota_request: &QuotaRequest, other: &Gang, node: QuotaIx) -> bool {
-        let charged = self.world.charged(&other.uid);
-        self.world.forest().root(node) == quota_request.root()
-            && quota_request
-                .contended
-                .iter()
-                .any(|of| charged.is_some_and(|charged| charged.contains_key(&(node, *of))))
     }
 
     /// The right to preempt a gang that is charged to a node of the same tree.
