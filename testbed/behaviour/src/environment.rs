@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::faults::FaultInjector;
@@ -134,10 +134,26 @@ pub fn run_id() -> String {
 
 /// A client for a kubeconfig.
 pub async fn connect(path: &Path) -> Result<Client> {
+    client(read(path)?).await
+}
+
+/// A client for the cluster of a kubeconfig, without its credentials.
+pub(crate) async fn connect_without_credentials(path: &Path) -> Result<Client> {
+    let mut kubeconfig = read(path)?;
+    for user in &mut kubeconfig.auth_infos {
+        user.auth_info = Some(AuthInfo::default());
+    }
+    client(kubeconfig).await
+}
+
+fn read(path: &Path) -> Result<Kubeconfig> {
     if !path.exists() {
         bail!("no kubeconfig {}", path.display());
     }
-    let kubeconfig = Kubeconfig::read_from(path)?;
+    Ok(Kubeconfig::read_from(path)?)
+}
+
+async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }

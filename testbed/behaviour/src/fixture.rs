@@ -17,6 +17,9 @@ use crate::objects::{Kind, OLD_WRAPPER, POD, WRAPPER, name};
 pub(crate) const WEBHOOK: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster";
 
+/// The nodes of cases. The pods of an installation have a node of their own.
+const NODES: &str = "/api/v1/nodes?labelSelector=!behaviour.muster.dev/installation";
+
 /// The fixture of a running case.
 pub struct Fixture<'a> {
     environment: &'a Environment,
@@ -29,7 +32,7 @@ impl<'a> Fixture<'a> {
         let stem: String = case.replace('_', "-").chars().take(40).collect();
         let namespace = format!("{}-{}", stem.trim_end_matches('-'), environment.run_id);
         let fixture = Self { environment, namespace };
-        let nodes = fixture.list_at("/api/v1/nodes").await?;
+        let nodes = fixture.list_at(NODES).await?;
         ensure!(
             nodes.is_empty(),
             "the cluster has nodes ({}), but cases create their own nodes",
@@ -71,11 +74,9 @@ impl<'a> Fixture<'a> {
         self.eventually("removal of pods", async || Ok(self.list(POD).await?.is_empty().then_some(())))
             .await?;
         self.call("DELETE", "/api/v1/persistentvolumes", None).await?;
-        self.call("DELETE", "/api/v1/nodes", None).await?;
-        self.eventually("removal of nodes", async || {
-            Ok(self.list_at("/api/v1/nodes").await?.is_empty().then_some(()))
-        })
-        .await
+        self.call("DELETE", NODES, None).await?;
+        self.eventually("removal of nodes", async || Ok(self.list_at(NODES).await?.is_empty().then_some(())))
+            .await
     }
 
     /// The namespace of this case.

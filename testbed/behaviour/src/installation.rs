@@ -2,6 +2,7 @@
 //!
 //! - `app_wrappers`, `kueue_api`: on an empty cluster
 //! - `kueues_place`, `mcads_place`: in the place of Kueue and of MCAD, and back
+//! - `controller`: the replicas of a release as the controller under test of cases
 //! - `release`: Helm and the replicas
 //! - `node`: pods of releases run as processes, with the program of their image and the token of their service account
 //! - `services`: cluster addresses lead to these processes
@@ -9,6 +10,7 @@
 
 mod app_wrappers;
 mod cluster;
+mod controller;
 mod kueue_api;
 mod kueues_place;
 mod mcads_place;
@@ -28,6 +30,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::cluster::Cluster;
+pub use self::controller::Installed;
 use self::node::{Node, Program};
 use self::release::Release;
 use crate::environment::connect;
@@ -90,23 +93,9 @@ impl Progress {
 /// # Errors
 /// A check failed.
 pub async fn run(options: Options) -> Result<()> {
-    std::fs::create_dir_all(&options.dir)?;
-    let client = connect(&options.kubeconfig).await?;
-    let cluster = Cluster { client, timeout: options.timeout };
-    let node = Node {
-        cluster: cluster.clone(),
-        programs: programs(&options)?,
-        dir: options.dir.canonicalize()?,
-        kubeconfig: Kubeconfig::read_from(&options.kubeconfig)?,
-        network: fastrand::u8(100..250),
-        ready: Arc::default(),
-    };
     let namespace = format!("muster-{}", crate::environment::run_id());
-    let release =
-        Release { options: Arc::new(options), cluster: cluster.clone(), node: node.clone(), namespace };
-    let mut running = JoinSet::new();
-    running.spawn(node.clone().run());
-    running.spawn(services::run(cluster, node));
+    let kubeconfig = Kubeconfig::read_from(&options.kubeconfig)?;
+    let (release, mut running) = serve(options, namespace, kubeconfig).await?;
     let result = tokio::select! {
         result = parts(&release) => result,
         // Pods and Services are served without an end.
@@ -114,6 +103,32 @@ pub async fn run(options: Options) -> Result<()> {
     };
     running.shutdown().await;
     result
+}
+
+/// A release that is not installed yet. Its pods and Services are served while the tasks run. Pods find the API server in a kubeconfig.
+async fn serve(
+    options: Options,
+    namespace: String,
+    kubeconfig: Kubeconfig,
+) -> Result<(Release, JoinSet<Result<()>>)> {
+    std::fs::create_dir_all(&options.dir)
+        .with_context(|| format!("cannot create {}", options.dir.display()))?;
+    let client = connect(&options.kubeconfig).await?;
+    let cluster = Cluster { client, timeout: options.timeout };
+    let node = Node {
+        cluster: cluster.clone(),
+        programs: programs(&options)?,
+        dir: options.dir.canonicalize()?,
+        kubeconfig,
+        network: fastrand::u8(100..250),
+        ready: Arc::default(),
+        processes: Arc::default(),
+        is_down: Arc::default(),
+    };
+    let mut running = JoinSet::new();
+    running.spawn(node.clone().run());
+    running.spawn(services::run(cluster.clone(), node.clone()));
+    Ok((Release { options: Arc::new(options), cluster, node, namespace }, running))
 }
 
 async fn parts(release: &Release) -> Result<()> {

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use behaviour::environment::{ExternalController, connect, run_id};
 use behaviour::faults::{InMemoryServer, NoFaults, Testbed};
+use behaviour::installation::{Installed, Options};
 use behaviour::process::Process;
-use behaviour::{Case, Controller as _, Environment, FaultInjector, all, oracle, rbac};
+use behaviour::{Case, Controller, Environment, FaultInjector, all, oracle, rbac};
 use clap::Parser;
+use kube::Client;
 
 /// Run end-to-end tests of AppWrappers on a cluster without nodes: `testbed/up --node count=0 --with kuberay`.
 #[derive(Parser)]
@@ -29,6 +31,12 @@ struct Arguments {
     /// The log file of the controller. Its kubeconfig is written to the same folder.
     #[arg(long, value_name = "FILE", default_value = "muster-controller.log")]
     log: PathBuf,
+    /// The program `helm`: it installs the chart, and the controller under test is what runs in the pods of its release.
+    #[arg(long, value_name = "FILE")]
+    helm: Option<PathBuf>,
+    /// The folder of the chart.
+    #[arg(long, value_name = "DIR", default_value = "charts/muster")]
+    chart: PathBuf,
     /// Multiply all timeouts by this factor.
     #[arg(long, value_name = "N", default_value_t = 1)]
     patience: u32,
@@ -49,8 +57,7 @@ async fn main() -> Result<ExitCode> {
     }
     let cases = named(&arguments.cases)?;
     let client = connect(&arguments.kubeconfig).await?;
-    rbac::grant(&client).await.context("cannot apply deploy/rbac.yaml")?;
-    let controller = Process::new(arguments.muster, client.clone(), arguments.log).await?;
+    let controller = controller(&arguments, &client).await?;
     let faults: Box<dyn FaultInjector> = match (arguments.cluster, arguments.api_server) {
         (Some(dir), _) => Box::new(Testbed { dir, client: client.clone() }),
         (None, Some(process)) => Box::new(InMemoryServer { process, proxy: controller.proxy().clone() }),
@@ -58,7 +65,7 @@ async fn main() -> Result<ExitCode> {
     };
     let environment = Environment {
         client,
-        controller: Box::new(controller),
+        controller,
         faults,
         run_id: run_id(),
         timeout: Duration::from_mins(1) * arguments.patience,
@@ -88,6 +95,30 @@ async fn main() -> Result<ExitCode> {
     }
     println!("{} passed, {failed} failed", cases.len() - failed);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The controller under test, as a process or as a release of the chart.
+async fn controller(arguments: &Arguments, client: &Client) -> Result<Box<dyn Controller>> {
+    let Arguments { muster, log, .. } = arguments;
+    let process = Process::new(muster.clone(), client.clone(), log.clone()).await?;
+    let Some(helm) = arguments.helm.clone() else {
+        rbac::grant(client).await.context("cannot apply deploy/rbac.yaml")?;
+        return Ok(Box::new(process));
+    };
+    let options = Options {
+        kubeconfig: arguments.kubeconfig.clone(),
+        helm,
+        chart: arguments.chart.clone(),
+        previous: None,
+        program: muster.clone(),
+        kueue: None,
+        mcad: None,
+        parts: Vec::new(),
+        dir: log.with_extension("pods"),
+        timeout: Duration::from_mins(1) * arguments.patience,
+    };
+    let installed = Installed::install(options, process).await.context("cannot install the chart")?;
+    Ok(Box::new(installed))
 }
 
 /// Records the oracle's inputs under the dispatcher that runs on the cluster.

@@ -1,5 +1,5 @@
-//! A proxy between one controller and the API server. It impersonates the controller's service account, counts requests, and can
-//! disconnect.
+//! A proxy between one controller and the API server. It impersonates the controller's service account, or keeps the token of a pod,
+//! counts requests, and can disconnect.
 //!
 //! A controller in this process uses [`Proxy::client`]. A controller process uses a kubeconfig with the address of an HTTP proxy on
 //! loopback. It has no TLS, so the CPU time of the controller excludes TLS. Each request takes some tenths of a millisecond more.
@@ -26,10 +26,12 @@ use crate::rbac::{self, Permission};
 /// The number of requests by method, resource and error status: `PATCH pods`, `PATCH appwrappers/status`, `PATCH pods (409)`.
 pub type Requests = BTreeMap<String, u64>;
 
-/// A proxy to the cluster of a client that may impersonate users. Clones share the connection state and the counters.
+/// A proxy to the cluster of a client. Clones share the connection state and the counters.
 #[derive(Clone)]
 pub struct Proxy {
     to: Client,
+    /// Whether requests are those of the controller's service account, or have credentials of their own.
+    impersonates: bool,
     requests: Arc<Mutex<Requests>>,
     /// The permissions of all requests that were not forbidden, including those of replicas.
     permissions: Arc<Mutex<BTreeSet<Permission>>>,
@@ -37,10 +39,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A connected proxy.
+    /// A connected proxy, to the cluster of a client that may impersonate users.
     pub fn new(to: Client) -> Self {
         Self {
             to,
+            impersonates: true,
             requests: Arc::default(),
             permissions: Arc::default(),
             is_connected: watch::Sender::new(true),
@@ -51,6 +54,13 @@ impl Proxy {
     #[must_use]
     pub fn replica(&self) -> Self {
         Self { permissions: self.permissions.clone(), ..Self::new(self.to.clone()) }
+    }
+
+    /// A connected proxy for processes that have tokens, to the same cluster by a client without credentials. It shares the set of
+    /// used permissions.
+    #[must_use]
+    pub fn of_pods(&self, to: Client) -> Self {
+        Self { permissions: self.permissions.clone(), impersonates: false, ..Self::new(to) }
     }
 
     /// A client that sends its requests through this proxy.
@@ -114,9 +124,11 @@ impl Proxy {
     }
 
     async fn send(&self, mut request: Request<Body>) -> Result<HttpResponse, tower::BoxError> {
-        request.headers_mut().insert("Impersonate-User", HeaderValue::from_static(rbac::ACCOUNT));
-        for group in rbac::groups() {
-            request.headers_mut().append("Impersonate-Group", HeaderValue::from_static(group));
+        if self.impersonates {
+            request.headers_mut().insert("Impersonate-User", HeaderValue::from_static(rbac::ACCOUNT));
+            for group in rbac::groups() {
+                request.headers_mut().append("Impersonate-Group", HeaderValue::from_static(group));
+            }
         }
         let mut is_connected = self.is_connected.subscribe();
         let cut = async move {

@@ -87,8 +87,17 @@ pub async fn grant(client: &Client) -> Result<()> {
             .body(serde_json::to_vec(&object)?)?;
         let _: Value = client.request(request).await.with_context(|| format!("cannot apply {path}"))?;
     }
+    wait(client, |_| true).await
+}
+
+/// Waits until the API server allows what the roles for wrapped kinds grant.
+pub async fn wait_wrapped(client: &Client) -> Result<()> {
+    wait(client, |role| !role["metadata"]["labels"]["muster.dev/wrapped"].is_null()).await
+}
+
+async fn wait(client: &Client, is_selected: impl Fn(&Value) -> bool) -> Result<()> {
     let begin = Instant::now();
-    for grant in grants(|_| true)? {
+    for grant in grants(is_selected)? {
         while !holds(client, &grant).await? {
             let permission = &grant.permission;
             ensure!(begin.elapsed() < GRANTED_WITHIN, "{ACCOUNT} still has no permission to {permission}");

@@ -101,18 +101,10 @@ impl Release {
 
     async fn survives_a_killed_leader(&self) -> Result<()> {
         let leader = self.leader().await?;
-        let processes = std::fs::read_dir("/proc")?.filter_map(|entry| {
-            let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
-            let is_it = environment
-                .split(|byte| *byte == 0)
-                .any(|variable| variable == format!("HOSTNAME={leader}").as_bytes());
-            is_it.then_some(id)
-        });
-        let process = processes.collect::<Vec<_>>();
-        let [process] = process.as_slice() else { bail!("{leader} has the processes {process:?}") };
+        let process = self.node.processes().get(&leader).copied();
+        let process = process.with_context(|| format!("{leader} has no process"))?;
         let begin = Instant::now();
-        crate::process::signal("KILL", *process).await?;
+        crate::process::signal("KILL", process).await?;
         self.dispatches("after-the-crash").await?;
         println!(
             "        a gang that came after the crash runs after {:.1} s",

@@ -10,6 +10,7 @@ mod container;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -45,12 +46,16 @@ pub(super) struct Node {
     pub(super) programs: BTreeMap<String, Program>,
     /// Folder of kubeconfigs, configurations and logs.
     pub(super) dir: PathBuf,
-    /// The kubeconfig of the cluster.
+    /// The API server of the pods.
     pub(super) kubeconfig: Kubeconfig,
     /// The second number of the addresses of processes.
     pub(super) network: u8,
     /// The addresses of pods that are ready by their probe.
     pub(super) ready: Arc<Mutex<BTreeSet<String>>>,
+    /// The ids of processes, by the names of their pods.
+    pub(super) processes: Arc<Mutex<BTreeMap<String, u32>>>,
+    /// Whether processes are killed, and not started.
+    pub(super) is_down: Arc<AtomicBool>,
 }
 
 impl Node {
@@ -63,6 +68,33 @@ impl Node {
     /// Whether the pod with an address is ready by its probe. The simulated kubelets have set a condition, too.
     pub(super) fn is_ready(&self, pod_ip: &str) -> bool {
         self.ready().contains(pod_ip)
+    }
+
+    /// The ids of the processes that run now, by the names of their pods.
+    pub(super) fn processes(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+        self.processes.lock().expect("nothing panics while it holds the lock")
+    }
+
+    /// Kills all processes, and starts none until [`Self::restore`]. Their pods stay.
+    pub(super) async fn kill(&self) -> Result<()> {
+        self.is_down.store(true, Ordering::Relaxed);
+        let running: Vec<u32> = self.processes().values().copied().collect();
+        for process in running {
+            signal("KILL", process).await?;
+        }
+        while !self.processes().is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the processes of pods again.
+    pub(super) fn restore(&self) {
+        self.is_down.store(false, Ordering::Relaxed);
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
     }
 
     fn ready(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -79,9 +111,12 @@ impl Node {
     pub(super) async fn run(self) -> Result<()> {
         let mut running: BTreeMap<String, Container> = BTreeMap::new();
         loop {
-            // The API server may restart.
-            if let Ok(pods) = self.cluster.list("/api/v1/pods").await {
-                self.advance(pods, &mut running).await?;
+            let advanced =
+                async { self.advance(self.cluster.list("/api/v1/pods").await?, &mut running).await };
+            match advanced.await {
+                // The API server may restart.
+                Err(error) if !error.is::<kube::Error>() => return Err(error),
+                _ => {}
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -111,7 +146,7 @@ impl Node {
                 if has_ended {
                     running.remove(&uid);
                 }
-            } else if pod["metadata"]["deletionTimestamp"].is_null() {
+            } else if pod["metadata"]["deletionTimestamp"].is_null() && !self.is_down() {
                 self.hold(&pod, &[FINALIZER]).await?;
                 running.insert(uid, self.start(pod).await?);
             }
@@ -129,6 +164,7 @@ impl Node {
         if timeout(Duration::from_secs(30), container.child.wait()).await.is_err() {
             container.child.kill().await.ok();
         }
+        self.processes().remove(text(&container.pod["metadata"]["name"]));
         self.ready().remove(text(&container.pod["status"]["podIP"]));
         self.hold(&container.pod, &[]).await.ok();
     }
@@ -143,15 +179,21 @@ impl Node {
 
     /// Returns whether the container has ended for good.
     async fn advance_container(&self, container: &mut Container) -> Result<bool> {
+        if self.is_down() {
+            container.child.start_kill().ok();
+        }
         let pod = &container.pod;
         if let Some(status) = container.child.try_wait()? {
+            self.processes().remove(text(&pod["metadata"]["name"]));
             self.ready().remove(text(&pod["status"]["podIP"]));
             if text(&pod["spec"]["restartPolicy"]) == "Never" {
                 let phase = if status.success() { "Succeeded" } else { "Failed" };
                 self.report(pod, json!({"phase": phase})).await?;
                 return Ok(true);
             }
-            *container = self.start(container.pod.clone()).await?;
+            if !self.is_down() {
+                *container = self.start(container.pod.clone()).await?;
+            }
         }
         self.mount_secrets(container).await.ok();
         let pod = &container.pod;

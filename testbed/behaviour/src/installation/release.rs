@@ -94,14 +94,15 @@ impl Release {
     /// Waits until exactly so many replicas run, and all are ready by what their probes say.
     pub(super) async fn ready(&self, count: usize) -> Result<Vec<String>> {
         let what = format!("{count} ready replicas");
-        self.cluster
-            .until(&what, async || {
-                let pods = self.pods().await?;
-                let ready = pods.iter().filter(|pod| self.node.is_ready(text(&pod["status"]["podIP"])));
-                let ready: BTreeSet<_> = ready.map(|pod| text(&pod["metadata"]["name"]).to_owned()).collect();
-                Ok((ready.len() == count && pods.len() == count).then(|| ready.into_iter().collect()))
-            })
-            .await
+        self.cluster.until(&what, async || self.ready_now(count).await).await
+    }
+
+    /// The replicas, if exactly so many run and all are ready.
+    pub(super) async fn ready_now(&self, count: usize) -> Result<Option<Vec<String>>> {
+        let pods = self.pods().await?;
+        let ready = pods.iter().filter(|pod| self.node.is_ready(text(&pod["status"]["podIP"])));
+        let ready: BTreeSet<_> = ready.map(|pod| text(&pod["metadata"]["name"]).to_owned()).collect();
+        Ok((ready.len() == count && pods.len() == count).then(|| ready.into_iter().collect()))
     }
 
     /// The pod that holds the lease.

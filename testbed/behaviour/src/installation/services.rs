@@ -63,7 +63,11 @@ async fn read(cluster: &Cluster, node: &Node) -> Result<BTreeMap<(String, u64), 
                 slice["metadata"]["labels"]["kubernetes.io/service-name"] == service["metadata"]["name"]
                     && slice["metadata"]["namespace"] == service["metadata"]["namespace"]
             });
-            let endpoints = of_service.flat_map(|slice| addresses(slice, port, node)).collect();
+            let endpoints: Vec<_> = of_service.flat_map(|slice| addresses(slice, port, node)).collect();
+            // Without an endpoint, connections are refused.
+            if endpoints.is_empty() {
+                continue;
+            }
             found.insert((address.to_owned(), port["port"].as_u64().unwrap_or_default()), endpoints);
         }
     }

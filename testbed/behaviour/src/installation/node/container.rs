@@ -87,6 +87,7 @@ impl Node {
             command.env(text(&variable["name"]), value);
         }
         let child = command.spawn().with_context(|| format!("cannot start {}", program.path.display()))?;
+        self.processes().extend(child.id().map(|id| (name.to_owned(), id)));
         let mut container = Container { pod, child, is_ready: None, secrets };
         self.mount_secrets(&mut container).await?;
         Ok(container)
