@@ -170,7 +170,8 @@ impl Elector {
                 _ = leadership.lost() => return,
                 attempt = self.attempt_in_time() => attempt,
             };
-            if attempt.is_ok() {
+            let is_answered = attempt.is_ok();
+            if is_answered {
                 leadership.answered();
             }
             match attempt {
@@ -189,8 +190,14 @@ impl Elector {
                     tracing::warn!(lease = %self.config, %error, "the lease was not acquired or renewed, retrying");
                 }
             }
-            let pause =
-                if leadership.has_begun() { self.config.retry_period } else { self.candidate_pause() };
+            let pause = if leadership.has_begun() {
+                self.config.retry_period
+            } else if is_answered {
+                self.candidate_pause()
+            } else {
+                // The lease may have expired, but who gets no answer learns nothing by asking more often.
+                self.config.retry_period / LOOKS
+            };
             tokio::select! {
                 () = leadership.ended() => break,
                 () = sleep(pause) => {}

@@ -146,6 +146,20 @@ async fn a_leader_without_connection_stops_before_the_next_leader_starts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_standby_without_connection_asks_as_often_as_before() {
+    let (cluster, first, second) = leader_and_standby().await;
+    second.connection.cut();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    // Four times in a retry period of 2 s, also after the lease that it has observed has expired.
+    let failed = second.connection.failed();
+    assert!((110..=121).contains(&failed), "{failed} requests");
+    second.connection.restore();
+    assert!(dispatch(&cluster, "a").await < SECOND);
+    first.end().await.unwrap();
+    wait_leader(&cluster, "second").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_controller_with_a_wrong_clock_does_not_take_over_a_held_lease() {
     let cluster = cluster().await;
     let _behind = Candidate::start(&cluster, "behind", -3_600);

@@ -11,7 +11,7 @@ pub(crate) mod kueue;
 pub(crate) mod mortal;
 pub(crate) mod queued_pods;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,9 +40,15 @@ pub(crate) struct Cluster {
 pub(crate) struct Connection {
     pub(crate) client: Client,
     is_cut: Arc<AtomicBool>,
+    failed: Arc<AtomicUsize>,
 }
 
 impl Connection {
+    /// The number of requests that have failed because the connection was cut.
+    pub(crate) fn failed(&self) -> usize {
+        self.failed.load(Ordering::Relaxed)
+    }
+
     /// All requests fail from now on. Running watches continue until the server ends them.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
@@ -171,18 +177,19 @@ impl Cluster {
 
     /// A separate client whose connection can be cut.
     pub(crate) fn connection(&self) -> Connection {
-        let is_cut = Arc::<AtomicBool>::default();
-        let (cut, service) = (is_cut.clone(), self.service.clone());
+        let (is_cut, failed) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (cut, count, service) = (is_cut.clone(), failed.clone(), self.service.clone());
         let client = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (cut, service) = (cut.clone(), service.clone());
+            let (cut, count, service) = (cut.clone(), count.clone(), service.clone());
             async move {
                 if cut.load(Ordering::Relaxed) {
+                    count.fetch_add(1, Ordering::Relaxed);
                     return Err(std::io::Error::other("cut off"));
                 }
                 Ok(service.oneshot(request).await.unwrap())
             }
         });
-        Connection { client: Client::new(client, "default"), is_cut }
+        Connection { client: Client::new(client, "default"), is_cut, failed }
     }
 
     /// A client whose writes take so long.
