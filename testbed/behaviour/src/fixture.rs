@@ -20,6 +20,9 @@ pub(crate) const WEBHOOK: &str =
 /// The nodes of cases. The pods of an installation have a node of their own.
 const NODES: &str = "/api/v1/nodes?labelSelector=!behaviour.muster.dev/installation";
 
+/// The Service of the webhook of a controller that is a process.
+const WEBHOOK_SERVICE: &str = "/api/v1/namespaces/muster/services/muster-webhook";
+
 /// The fixture of a running case.
 pub struct Fixture<'a> {
     environment: &'a Environment,
@@ -54,6 +57,7 @@ impl<'a> Fixture<'a> {
         self.environment.controller.start().await?;
         // Left by a controller that reviewed authors. The one that runs now removes it, too, but may be killed before.
         found(self.call("DELETE", WEBHOOK, None).await)?;
+        found(self.call("DELETE", WEBHOOK_SERVICE, None).await)?;
         for kind in [WRAPPER, OLD_WRAPPER] {
             found(self.call("DELETE", &self.path(kind, ""), None).await)?;
         }

@@ -26,6 +26,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use kube::config::Kubeconfig;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -103,6 +104,29 @@ pub async fn run(options: Options) -> Result<()> {
     };
     running.shutdown().await;
     result
+}
+
+/// Installs the chart with values as of Helm's `--set-json`, and runs its pods until SIGINT or SIGTERM. What they have used is printed then.
+///
+/// # Errors
+/// The chart cannot be installed, or its pods cannot run.
+pub async fn hold(options: Options, values: &[String]) -> Result<()> {
+    let kubeconfig = Kubeconfig::read_from(&options.kubeconfig)?;
+    let (release, mut running) = serve(options, "muster".to_owned(), kubeconfig).await?;
+    release.prepare_node().await?;
+    release.install(values).await?;
+    release.ready(release::REPLICAS).await?;
+    println!("{} replicas are ready", release::REPLICAS);
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+        Some(ended) = running.join_next() => ended??,
+    }
+    let usage = release.node.usage()?;
+    println!("CPU time {:.0} s, memory {} MiB", usage.cpu.as_secs_f64(), usage.memory_mib);
+    running.shutdown().await;
+    Ok(())
 }
 
 /// A release that is not installed yet. Its pods and Services are served while the tasks run. Pods find the API server in a kubeconfig.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use behaviour::installation::{Options, Part, run};
+use behaviour::installation::{Options, Part, hold, run};
 use clap::Parser;
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -42,6 +42,12 @@ struct Arguments {
     /// Run these parts only, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS")]
     only: Vec<Part>,
+    /// Only install the chart, and run its pods until SIGINT or SIGTERM.
+    #[arg(long, conflicts_with_all = ["only", "previous"])]
+    hold: bool,
+    /// A value of the chart, as for Helm: `--set-json kueue.enabled=true`.
+    #[arg(long, value_name = "NAME=JSON", requires = "hold")]
+    set_json: Vec<String>,
     /// The folder for the logs of the replicas.
     #[arg(long, value_name = "DIR", default_value = ".testbed/installation")]
     dir: PathBuf,
@@ -60,7 +66,12 @@ async fn main() -> Result<ExitCode> {
         None => arguments.muster,
     };
     let timeout = Duration::from_secs(arguments.timeout);
-    run(Options { kubeconfig, helm, chart, previous, program, kueue, mcad, parts, dir, timeout }).await?;
+    let options = Options { kubeconfig, helm, chart, previous, program, kueue, mcad, parts, dir, timeout };
+    if arguments.hold {
+        hold(options, &arguments.set_json).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    run(options).await?;
     println!("the chart is installed, upgraded and uninstalled");
     Ok(ExitCode::SUCCESS)
 }

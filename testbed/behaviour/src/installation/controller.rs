@@ -1,5 +1,6 @@
 //! The replicas of a release as the controller under test of cases.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,29 +12,33 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::release::Release;
+use super::release::{REPLICAS, Release};
 use super::{Options, serve};
-use crate::environment::{Controller, Flags, connect_without_credentials};
-use crate::objects;
+use crate::environment::{Controller, Flags, LeaderElection, connect_without_credentials};
 use crate::process::Process;
 use crate::proxy::Proxy;
 use crate::rbac;
 
-/// The label and the taint of the node of the replicas, so that cases do not see it. It tolerates no pod of theirs.
-const NODE: &str = "behaviour.muster.dev/installation";
 /// That of the service account in `rbac::ACCOUNT`.
 const NAMESPACE: &str = "muster";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/muster/deployments/muster";
-const REPLICAS: usize = 2;
 
-/// A release of the chart whose replicas run as processes, and are killed and started together.
+/// A release of the chart with the values of some flags. Its replicas run as processes, and are killed and started together.
 pub struct Installed {
+    shared: Arc<Shared>,
+    values: Vec<String>,
+}
+
+/// The release, for all flags.
+struct Shared {
     release: Release,
     /// Between the replicas and the API server.
     proxy: Proxy,
-    /// Controllers with other flags are processes beside the release, with the service account of the release.
+    /// Starts controllers beside the release, with its service account.
     process: Process,
     serving: Mutex<JoinSet<Result<()>>>,
+    /// What the release has now.
+    values: Mutex<Vec<String>>,
 }
 
 impl Installed {
@@ -46,69 +51,79 @@ impl Installed {
         let proxy = process.proxy().of_pods(connect_without_credentials(&options.kubeconfig).await?);
         let kubeconfig = Kubeconfig::from_yaml(&proxy.listen().await?)?;
         let (release, serving) = serve(options, NAMESPACE.to_owned(), kubeconfig).await?;
-        if release.cluster.get("/api/v1/nodes/installation").await?.is_none() {
-            release.cluster.create("/api/v1/nodes", &node()).await?;
-        }
-        let values = values();
-        let mut flags = vec!["--install", "--create-namespace"];
-        flags.extend(values.iter().flat_map(|value| ["--set-json", value]));
-        release.helm(&["upgrade", "muster"], Some(&release.options.chart), &flags).await?;
+        let values = values(Flags::default());
+        release.prepare_node().await?;
+        release.install(&values).await?;
         rbac::wait_wrapped(&release.cluster.client).await?;
-        let installed = Self { release, proxy, process, serving: Mutex::new(serving) };
+        let (serving, installed) = (Mutex::new(serving), Mutex::new(values.clone()));
+        let shared = Arc::new(Shared { release, proxy, process, serving, values: installed });
+        let installed = Self { shared, values };
         installed.start().await?;
         Ok(installed)
     }
 
     async fn scale(&self, replicas: usize) -> Result<()> {
-        self.release.cluster.patch(DEPLOYMENT, &json!({"spec": {"replicas": replicas}})).await?;
+        let release = &self.shared.release;
+        release.cluster.patch(DEPLOYMENT, &json!({"spec": {"replicas": replicas}})).await?;
         let ready = async {
-            while self.release.ready_now(replicas).await?.is_none() {
+            while !is_rolled_out(&release.cluster.get(DEPLOYMENT).await?.unwrap_or_default(), replicas)
+                || release.ready_now(replicas).await?.is_none()
+            {
                 sleep(Duration::from_millis(50)).await;
             }
             Ok(())
         };
-        let within = self.release.options.timeout;
+        let within = release.options.timeout;
         timeout(within, ready)
             .await
             .with_context(|| format!("not within {within:?}: {replicas} ready replicas"))?
     }
 }
 
-/// The node of the replicas.
-fn node() -> Value {
-    let mut node = objects::node("installation", "cpu=8");
-    node["metadata"]["labels"][NODE] = "true".into();
-    node["spec"]["taints"] = json!([{"key": NODE, "effect": "NoSchedule"}]);
-    node
+/// Whether a Deployment has this number of pods, and all have its newest template.
+fn is_rolled_out(deployment: &Value, replicas: usize) -> bool {
+    let status = &deployment["status"];
+    let is_count = |field: &str| status[field].as_u64().unwrap_or_default() == replicas as u64;
+    status["observedGeneration"] == deployment["metadata"]["generation"]
+        && is_count("replicas")
+        && is_count("updatedReplicas")
 }
 
-/// The values of the release: those of the default flags, and a node.
-fn values() -> [String; 5] {
-    [
+/// The values of the chart for flags. Leader election is on with all of them.
+fn values(flags: Flags) -> Vec<String> {
+    let Flags { leader_election: _, preemption, quota, queues: _, review } = flags;
+    let authorization = if review.is_some() { "webhook" } else { "none" };
+    vec![
         r#"appWrappers.groups=["workload.codeflare.dev", "mcad.ibm.com"]"#.to_owned(),
-        r#"appWrappers.authorization="none""#.to_owned(),
+        format!("appWrappers.authorization={authorization:?}"),
+        format!("appWrappers.preemption={preemption}"),
+        format!("appWrappers.quota={quota}"),
         // With its permissions, processes of the same account review authors.
         "metrics.enabled=true".to_owned(),
-        format!("nodeSelector={}", json!({NODE: "true"})),
-        format!("tolerations={}", json!([{"key": NODE, "operator": "Exists"}])),
     ]
 }
 
 impl Controller for Installed {
     fn start(&self) -> BoxFuture<'_, Result<()>> {
         async move {
-            if let Some(ended) = self.serving.lock().await.try_join_next() {
+            let Shared { release, serving, values, .. } = &*self.shared;
+            if let Some(ended) = serving.lock().await.try_join_next() {
                 ended?.context("the pods of the release are not served any more")?;
                 bail!("the pods of the release are not served any more");
             }
-            self.release.node.restore();
+            release.node.restore();
+            let mut values = values.lock().await;
+            if *values != self.values {
+                release.install(&self.values).await?;
+                values.clone_from(&self.values);
+            }
             self.scale(REPLICAS).await
         }
         .boxed()
     }
 
     fn kill(&self) -> BoxFuture<'_, Result<()>> {
-        self.release.node.kill().boxed()
+        self.shared.release.node.kill().boxed()
     }
 
     fn terminate(&self) -> BoxFuture<'_, Result<()>> {
@@ -116,14 +131,22 @@ impl Controller for Installed {
     }
 
     fn is_running(&self) -> BoxFuture<'_, Result<bool>> {
-        futures::future::ok(!self.release.node.processes().is_empty()).boxed()
+        futures::future::ok(!self.shared.release.node.processes().is_empty()).boxed()
     }
 
     fn proxy(&self) -> &Proxy {
-        &self.proxy
+        &self.shared.proxy
     }
 
+    /// A controller that acts alone in the place of the release is the release with other values. Those that act beside others, with
+    /// proxies of their own, are processes, and those with queues, because their cases define Kueue's kinds and permissions.
     fn replica(&self, flags: Flags) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
-        self.process.replica(flags)
+        let Flags { leader_election, preemption, quota, queues, .. } = flags;
+        let is_alone = leader_election == LeaderElection::Disabled && (preemption || quota) && !queues;
+        if !is_alone {
+            return self.shared.process.replica(flags);
+        }
+        let other = Self { shared: self.shared.clone(), values: values(flags) };
+        futures::future::ok(Box::new(other) as Box<dyn Controller>).boxed()
     }
 }

@@ -38,6 +38,15 @@ pub(super) struct Program {
     pub(super) has_root: bool,
 }
 
+/// What processes have used.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Of all processes.
+    pub(super) cpu: Duration,
+    /// The peak of the largest process.
+    pub(super) memory_mib: u64,
+}
+
 /// Where processes run.
 #[derive(Clone)]
 pub(super) struct Node {
@@ -86,6 +95,23 @@ impl Node {
             sleep(Duration::from_millis(10)).await;
         }
         Ok(())
+    }
+
+    /// What the processes of pods have used since they started.
+    pub(super) fn usage(&self) -> Result<Usage> {
+        let mut usage = Usage::default();
+        for process in self.processes().values() {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+            // The fields after the name, which ends with a bracket: utime and stime are 14 and 15 of all, in hundredths of a second.
+            let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+            let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+            usage.cpu += Duration::from_millis(10 * ticks);
+            let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next());
+            let kib: u64 = peak.and_then(|kib| kib.parse().ok()).unwrap_or_default();
+            usage.memory_mib = usage.memory_mib.max(kib / 1024);
+        }
+        Ok(usage)
     }
 
     /// Starts the processes of pods again.

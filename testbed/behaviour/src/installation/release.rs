@@ -22,6 +22,12 @@ pub(super) struct Release {
     pub(super) namespace: String,
 }
 
+/// The default of the chart.
+pub(super) const REPLICAS: usize = 2;
+
+/// The label and the taint of a node for replicas alone.
+const NODE: &str = "behaviour.muster.dev/installation";
+
 const REGISTERED: [&str; 3] = [
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster",
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster-kueue",
@@ -46,6 +52,28 @@ impl Release {
         self.cluster.create(&format!("{roles}/roles"), &role).await?;
         self.cluster.create(&format!("{roles}/rolebindings"), &binding).await?;
         Ok(())
+    }
+
+    /// A node for replicas alone, with a label and a taint.
+    pub(super) async fn prepare_node(&self) -> Result<()> {
+        if self.cluster.get("/api/v1/nodes/installation").await?.is_none() {
+            let mut node = objects::node("installation", "cpu=8");
+            node["metadata"]["labels"][NODE] = "true".into();
+            node["spec"]["taints"] = json!([{"key": NODE, "effect": "NoSchedule"}]);
+            self.cluster.create("/api/v1/nodes", &node).await?;
+        }
+        Ok(())
+    }
+
+    /// Installs the chart on the node for replicas with values as of `--set-json`, or upgrades what is installed.
+    pub(super) async fn install(&self, values: &[String]) -> Result<()> {
+        let on_node = [
+            format!("nodeSelector={}", json!({NODE: "true"})),
+            format!("tolerations={}", json!([{"key": NODE, "operator": "Exists"}])),
+        ];
+        let mut flags = vec!["--install", "--create-namespace"];
+        flags.extend(on_node.iter().chain(values).flat_map(|value| ["--set-json", value]));
+        self.helm(&["upgrade", "muster"], Some(&self.options.chart), &flags).await.map(drop)
     }
 
     /// Runs Helm for the namespace, and returns what it prints.
