@@ -217,9 +217,9 @@ impl Quotas {
     }
 
     /// Replaces the charges of a gang.
-    pub(super) fn charge(&mut self, uid: &str, charges: Charges, generation: u64) {
-        let old = self.charged.replace(uid, &charges);
-        if old == charges {
+    pub(super) fn charge(&mut self, uid: &str, charges: &Charges, generation: u64) {
+        let old = self.charged.replace(uid, charges);
+        if old == *charges {
             return;
         }
         if let Some(trees) = self.trees.get_mut() {
@@ -438,7 +438,7 @@ impl World {
     /// Recomputes the charges of a gang in quota trees, and what its local queue holds.
     pub(super) fn update_charges(&mut self, uid: &str) {
         let charges = self.gang(uid).map(|gang| self.quotas.charges_of(gang)).unwrap_or_default();
-        self.quotas.charge(uid, charges, self.generation);
+        self.quotas.charge(uid, &charges, self.generation);
         self.update_local_queue_usage(uid);
     }
 
