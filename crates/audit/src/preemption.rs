@@ -68,8 +68,18 @@ pub(crate) fn check_nominated(
 ) {
     let mut gangs: Vec<&Gang> = snapshot.world.gangs().collect();
     gangs.sort_by(|one, other| queue_order(one, snapshot.now).cmp(&queue_order(other, snapshot.now)));
+    // Where quota alone decides, what those behind a gang wait for is not kept from it.
+    let is_behind =
+        |gang: &&&Gang| matches!(gang.state, GangState::Nominated(_)) && cluster.quotas.is_stepwise(gang);
+    let behind: BTreeSet<&str> = gangs.iter().filter(is_behind).map(|gang| gang.uid.as_str()).collect();
+    for uid in &behind {
+        cluster.suspend(uid);
+    }
     for gang in gangs {
         let GangState::Nominated(preemption) = &gang.state else { continue };
+        if behind.contains(gang.uid.as_str()) {
+            cluster.resume(&gang.uid);
+        }
         let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else { continue };
         let placement = |assignment| elastic::held(gang, assignment).1.pod_sets;
         if placement(assignment) != placement(&preemption.assignment) {

@@ -217,3 +217,40 @@ fn a_gang_whose_attempts_come_round_again_waits() {
         "#]],
     );
 }
+
+#[test]
+fn a_nominated_gang_takes_what_its_victims_have_left_although_another_one_waits_for_more() {
+    let mut world = parse_world(
+        "flavor   default  quota-only
+         quota    all
+         quota    a        in=all cpu@default=2 reclaim=any
+         quota    b        in=all cpu@default=2
+         quota    c        in=all cpu@default=2 reclaim=any
+         queue    a        quota=a default:cpu
+         queue    b        quota=b default:cpu
+         queue    c        quota=c default:cpu
+         running  mid      queue=b priority=1 main 1x cpu=3 unplaced=1 flavor:cpu=default
+         running  high     queue=b priority=2 main 1x cpu=3 unplaced=1 flavor:cpu=default
+         pending  first    queue=a priority=1 main 1x cpu=2
+         pending  second   queue=c main 1x cpu=2",
+    );
+    let mut output = vec![step(&mut world)];
+    for victim in ["mid", "high"] {
+        let mut gone = world.gang(victim).unwrap().clone();
+        gone.state = GangState::Waiting;
+        world.apply(Event::GangUpserted(gone));
+        output.push(step(&mut world));
+    }
+    expect![[r#"
+        first  preempt  mid(reclaimed): main 1x without node in default
+        second  preempt  high(reclaimed): main 1x without node in default
+        --
+        first  admit  main 1x without node in default; no room: main: there is no node
+        mid  wait  needs 3 cpu in flavor default; quota b has 0 of at most 6 left
+        --
+        second  admit  main 1x without node in default; no room: main: there is no node
+        high  wait  needs 3 cpu in flavor default; quota b has 2 of at most 6 left
+        mid  wait  needs 3 cpu in flavor default; quota b has 2 of at most 6 left
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}

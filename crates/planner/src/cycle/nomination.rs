@@ -11,17 +11,28 @@ use crate::order::{self, RowHead};
 use crate::request::GangRequest;
 
 impl<'s> Cycle<'s> {
-    /// Decides about nominated gangs. Those that have waited behind them for their turn are tried again.
+    /// Decides about nominated gangs, in queue order. Where quota alone decides, those behind one do not keep from it what the victims of
+    /// another one have left. Gangs that have waited behind them for their turn are tried again.
     pub(super) fn decide_nominated(&mut self) {
         let world = self.snapshot.world;
         let mut admitted: BTreeSet<QueueIx> = BTreeSet::new();
         let mut nominated: Vec<&'s Gang> = world.nominated().collect();
         nominated.sort_by_key(|gang| gang.sort_key(self.snapshot.now));
+        let is_stepwise = |gang: &Gang| is_stepwise(world, &GangRequest::of_gang(gang, &gang.shape()));
+        let released: BTreeSet<&str> =
+            nominated.iter().filter(|gang| is_stepwise(gang)).map(|gang| gang.uid.as_str()).collect();
+        for uid in &released {
+            self.ledger.release(uid);
+        }
         for gang in nominated {
             let GangState::Nominated(preemption) = &gang.state else { continue };
+            let is_stepwise = released.contains(gang.uid.as_str());
+            if is_stepwise {
+                self.ledger.restore(&gang.uid);
+            }
             let verdict = nomination::decide(&mut self.ledger, gang, preemption);
             let is_admitted = matches!(verdict, Some(Verdict::Admit(_)));
-            if !is_admitted && is_stepwise(world, &GangRequest::of_gang(gang, &gang.shape())) {
+            if !is_admitted && is_stepwise {
                 self.blocked.await_victims(gang.queue, gang.sort_key(self.snapshot.now));
             }
             admitted.extend(is_admitted.then_some(gang.queue));
