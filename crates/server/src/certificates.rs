@@ -131,6 +131,11 @@ impl Certificates {
         Ok(Some(Self { present, next, authorities }))
     }
 
+    /// Whether replicas that serve `older` have to serve another certificate that nobody has announced.
+    pub(crate) fn replaces(&self, older: &Self) -> bool {
+        self.present != older.present && Some(&self.present) != older.next.as_ref()
+    }
+
     fn from_data(data: &BTreeMap<String, String>) -> Option<Self> {
         let text = |key: &str| String::from_utf8(STANDARD.decode(data.get(key)?).ok()?).ok();
         let pair = |chain, key| Some(ServingCertificate { chain: text(chain)?, key: text(key)? });

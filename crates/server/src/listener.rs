@@ -99,8 +99,8 @@ impl BoundEndpoint {
         let webhook = registration.webhook.as_ref().map(|_| admission::router(client.clone()));
         let clients = if webhook.is_some() { Clients::All } else { Clients::Forwarded };
         let routers = Routers { forwarded: visibility::router(reports), webhook };
-        let refresh = Refresh::new(client, secret, issuer, clients);
-        let registrar = Registrar::new(Registered::Endpoint(registration), &refresh, purpose);
+        let refresh = Refresh::new(client, secret, purpose, clients);
+        let registrar = Registrar::new(Registered::Endpoint(registration), &refresh);
         (Server { listener, refresh, routers }, registrar)
     }
 }

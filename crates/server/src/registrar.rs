@@ -10,7 +10,7 @@ use crate::certificate::CertificateError;
 use crate::certificates::{Certificates, IssuedAuthorities, Issuer, Purpose, Secret};
 use crate::kueue::registration::{KueueRegistration, KueueRegistrationError};
 use crate::registration::Registration;
-use crate::serving::{Refresh, Served};
+use crate::serving::{LAG_MAX, Refresh, Served};
 
 /// What is registered.
 #[derive(Debug)]
@@ -67,8 +67,9 @@ impl Registered {
 
 impl Registrar {
     /// For the certificates that a replica serves.
-    pub(crate) fn new(registration: Registered, replica: &Refresh, purpose: Purpose) -> Self {
-        let (secret, served) = (replica.secret.clone(), replica.served.clone());
+    pub(crate) fn new(registration: Registered, replica: &Refresh) -> Self {
+        let (secret, purpose) = (replica.secret.clone(), replica.purpose.clone());
+        let served = replica.served.clone();
         let (known, issued, registered) = (None, IssuedAuthorities::default(), String::new());
         Self { registration, secret, purpose, served, known, issued, registered }
     }
@@ -85,12 +86,17 @@ impl Registrar {
     }
 
     pub(crate) async fn register(&mut self, client: &Client, now: Timestamp) -> Result<(), RegistrarError> {
-        let authorities = match self.purpose.issuer {
+        let names = self.purpose.names.clone();
+        let is_late = self.served.current().is_some() && !self.served.serves(&names, now);
+        let (authorities, is_replaced) = match self.purpose.issuer {
             Issuer::Leader(life) => self.keep_certificates(client, life, now).await?,
-            Issuer::Other => self.issued(client, now).await?,
+            Issuer::Other => (self.issued(client, now).await?, false),
         };
-        // The API server calls the endpoint from then on.
-        self.served.wait().await;
+        // The API server calls every replica from then on, by all names.
+        self.served.wait_for(&names, now).await;
+        if is_late || is_replaced {
+            tokio::time::sleep(LAG_MAX).await;
+        }
         self.registration.apply(client, &authorities).await?;
         self.registered = authorities;
         Ok(())
@@ -113,13 +119,14 @@ impl Registrar {
         RegistrarError::Secret(verb, self.secret.to_string(), error, self.secret.manifest)
     }
 
-    /// Makes and renews the leader's certificates. Returns the authorities to register.
+    /// Makes and renews the leader's certificates. Returns the authorities to register, and whether replicas have to serve another
+    /// certificate before that.
     async fn keep_certificates(
         &mut self,
         client: &Client,
         life: Duration,
         now: Timestamp,
-    ) -> Result<String, RegistrarError> {
+    ) -> Result<(String, bool), RegistrarError> {
         let found = self.secret.read(client).await.map_err(|error| self.secret_error("read", error))?;
         let present = found.certificates.clone().or_else(|| self.known.clone());
         let are_trusted = present.as_ref().is_some_and(|all| all.authorities == self.registered);
@@ -127,14 +134,15 @@ impl Registrar {
         let is_lost = found.certificates.is_none();
         let Some(all) = changed.or_else(|| present.clone().filter(|_| is_lost)) else {
             self.known = present;
-            return Ok(self.known.as_ref().map(|all| all.authorities.clone()).unwrap_or_default());
+            return Ok((self.known.as_ref().map(|all| all.authorities.clone()).unwrap_or_default(), false));
         };
         let written = self.secret.write(client, &found, &all).await;
         written.map_err(|error| self.secret_error("write", error))?;
         self.served.refresh();
+        let is_replaced = present.is_some_and(|older| all.replaces(&older));
         let authorities = all.authorities.clone();
         self.known = Some(all);
-        Ok(authorities)
+        Ok((authorities, is_replaced))
     }
 }
 
@@ -199,16 +207,18 @@ mod tests {
         Secret { namespace: "muster".into(), name: "muster-certificate".into(), manifest: "deploy/rbac.yaml" }
     }
 
-    fn registrar(replica: &Refresh) -> Registrar {
-        let registration = Registration {
+    fn registration() -> Registration {
+        Registration {
             namespace: "muster".into(),
             service: "muster".into(),
             host: "localhost".into(),
             port: 8443,
             webhook: Some(WebhookService { name: "muster-webhook".into(), port: 8443 }),
-        };
-        let names = registration.server_names();
-        Registrar::new(Registered::Endpoint(registration), replica, Purpose { names, issuer: replica.issuer })
+        }
+    }
+
+    fn registrar(replica: &Refresh) -> Registrar {
+        Registrar::new(Registered::Endpoint(registration()), replica)
     }
 
     fn replica(client: &Client) -> Refresh {
@@ -216,7 +226,8 @@ mod tests {
     }
 
     fn replica_of(client: &Client, issuer: Issuer) -> Refresh {
-        Refresh::new(client.clone(), secret(), issuer, Clients::All)
+        let names = registration().server_names();
+        Refresh::new(client.clone(), secret(), Purpose { names, issuer }, Clients::All)
     }
 
     /// The authorities in the configuration of the webhook.
@@ -258,7 +269,8 @@ mod tests {
         assert!(accepts(&trusted(&client).await, &replica).await);
         let served = replica.served.current().unwrap();
         assert!(served.front_proxy.is_none());
-        let closed = Refresh::new(client, secret(), LEADER, Clients::Forwarded);
+        let purpose = replica.purpose.clone();
+        let closed = Refresh::new(client, secret(), purpose, Clients::Forwarded);
         let error = closed.refresh().await.unwrap_err().to_string();
         assert!(
             error.starts_with("cannot read ConfigMap kube-system/extension-apiserver-authentication"),
@@ -268,8 +280,12 @@ mod tests {
 
     /// Writes a new certificate as another issuer does.
     async fn issue(client: &Client, now: Timestamp, life: Duration) -> String {
-        let names = registrar(&replica_of(client, Issuer::Other)).purpose.names;
-        let (present, authorities) = ServingCertificate::generate(&names, now, life).unwrap();
+        issue_for(client, &registration().server_names(), now, life).await
+    }
+
+    /// Writes a new certificate for these names.
+    async fn issue_for(client: &Client, names: &[String], now: Timestamp, life: Duration) -> String {
+        let (present, authorities) = ServingCertificate::generate(names, now, life).unwrap();
         let issued = Certificates { present, next: None, authorities };
         let found = secret().read(client).await.unwrap();
         secret().write(client, &found, &issued).await.unwrap();
@@ -320,6 +336,35 @@ mod tests {
         issue(&client, start, Duration::ZERO).await;
         let error = leader.register(&client, Timestamp::now()).await.unwrap_err().to_string();
         assert!(error.contains("has no valid certificate for muster.muster.svc, muster-webhook"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_is_registered_when_every_replica_has_a_certificate_for_its_name() {
+        for issuer in [LEADER, Issuer::Other] {
+            let client = cluster(true).await;
+            let (start, year) = (Timestamp::now(), Duration::from_hours(24 * 365));
+            // A release without a webhook had this certificate.
+            issue_for(&client, &["muster.muster.svc".into()], start, year).await;
+            let (a, b) = (replica_of(&client, issuer), replica_of(&client, issuer));
+            a.refresh().await.unwrap();
+            b.refresh().await.unwrap();
+            assert!(!a.served.serves(&[NAME.into()], start));
+            let mut leader = registrar(&a);
+            if issuer == Issuer::Other {
+                let refused = leader.register(&client, start).await.unwrap_err().to_string();
+                assert!(refused.contains("has no valid certificate for"), "{refused}");
+                issue(&client, start, year).await;
+            }
+            tokio::select! {
+                registered = leader.register(&client, start) => registered.unwrap(),
+                () = a.run() => {}
+                () = b.run() => {}
+            }
+            let trusted = trusted(&client).await;
+            for replica in [&a, &b] {
+                assert!(accepts(&trusted, replica).await, "{issuer:?}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -14,11 +14,13 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{CertificateError, ServingCertificate};
 use crate::certificate_files::{self, CertificateFilesError, TlsOptions};
-use crate::certificates::{Certificates, Issuer, Secret};
+use crate::certificates::{Certificates, Purpose, Secret};
 use crate::front_proxy::{FrontProxy, FrontProxyError};
 
-/// Interval of the attempts to serve for the first time.
+/// Interval of the attempts to serve for the first time, or for names that the certificate does not have yet.
 const FIRST: Duration = Duration::from_secs(1);
+/// Within this time after a certificate was written, every replica serves it that lacked one for its names.
+pub(crate) const LAG_MAX: Duration = Duration::from_secs(2);
 /// How long a connection waits for the first certificate. The API server waits for an answer of a webhook for 10 s.
 const FIRST_MAX: Duration = Duration::from_secs(8);
 
@@ -62,6 +64,20 @@ impl Served {
     pub(crate) async fn wait(&self) {
         // The error case cannot occur: this value holds the sender.
         self.current.subscribe().wait_for(Option::is_some).await.ok();
+    }
+
+    /// Whether the replica has a valid certificate for these names.
+    pub(crate) fn serves(&self, names: &[String], now: Timestamp) -> bool {
+        self.current.borrow().as_ref().is_some_and(|handshake| handshake.certificate.serves(names, now))
+    }
+
+    /// Completes when the replica has a valid certificate for these names.
+    pub(crate) async fn wait_for(&self, names: &[String], now: Timestamp) {
+        let serves = |current: &Option<Arc<Handshake>>| {
+            current.as_ref().is_some_and(|handshake| handshake.certificate.serves(names, now))
+        };
+        // The error case cannot occur: this value holds the sender.
+        self.current.subscribe().wait_for(serves).await.ok();
     }
 
     /// Reads the certificate again, without waiting for the interval.
@@ -110,7 +126,7 @@ pub(crate) enum Clients {
 pub(crate) struct Refresh {
     pub(crate) client: Client,
     pub(crate) secret: Secret,
-    pub(crate) issuer: Issuer,
+    pub(crate) purpose: Purpose,
     pub(crate) clients: Clients,
     pub(crate) served: Served,
     /// The certificate that was found, and since when.
@@ -118,9 +134,9 @@ pub(crate) struct Refresh {
 }
 
 impl Refresh {
-    /// For the certificates of an issuer in a Secret. `client` may read at any time.
-    pub(crate) fn new(client: Client, secret: Secret, issuer: Issuer, clients: Clients) -> Self {
-        Self { client, secret, issuer, clients, served: Served::default(), next: Mutex::default() }
+    /// For the certificates in a Secret. `client` may read at any time.
+    pub(crate) fn new(client: Client, secret: Secret, purpose: Purpose, clients: Clients) -> Self {
+        Self { client, secret, purpose, clients, served: Served::default(), next: Mutex::default() }
     }
 
     /// Runs until it is dropped. A failure is logged and retried; what was served before is still served.
@@ -133,7 +149,8 @@ impl Refresh {
                 tracing::warn!(%error, "not served, retrying");
             }
             last = error;
-            let interval = if self.served.current().is_some() { self.issuer.interval() } else { FIRST };
+            let serves = self.served.serves(&self.purpose.names, Timestamp::now());
+            let interval = if serves { self.purpose.issuer.interval() } else { FIRST };
             tokio::time::timeout(interval, self.served.changed.notified()).await.ok();
         }
     }
@@ -172,12 +189,12 @@ impl Refresh {
 }
 
 impl Refresh {
-    /// What to serve: the found certificate, or for the delay the one that is served and valid.
+    /// What to serve: the found certificate, or for the delay the one that is served, if it is valid for the names.
     fn due(&self, found: ServingCertificate, now: Timestamp) -> ServingCertificate {
         let Some(handshake) = self.served.current() else { return found };
         let present = &handshake.certificate;
-        let delay = self.issuer.delay();
-        if delay.is_zero() || *present == found || !present.serves(&[], now) {
+        let delay = self.purpose.issuer.delay();
+        if delay.is_zero() || *present == found || !present.serves(&self.purpose.names, now) {
             return found;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);

@@ -93,8 +93,8 @@ impl WebhookServer {
             Secret { namespace: namespace.clone(), name: secret, manifest: "deploy/kueue-rbac.yaml" };
         let registration = KueueRegistration { namespace, service, installs, jobs, defined: Arc::default() };
         let purpose = Purpose { names: registration.server_names(), issuer };
-        let refresh = Refresh::new(client, secret, issuer, Clients::Webhooks(options));
-        let registrar = Registrar::new(Registered::Kueue(registration), &refresh, purpose);
+        let refresh = Refresh::new(client, secret, purpose, Clients::Webhooks(options));
+        let registrar = Registrar::new(Registered::Kueue(registration), &refresh);
         Ok((Self { listener, certificate: Certificate::Shared(Arc::new(refresh)) }, registrar))
     }
 
