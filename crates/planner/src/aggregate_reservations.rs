@@ -40,9 +40,10 @@ impl AggregateReservations {
         let alternatives = shape.eligible_constraints();
         let own = eligible(ledger, &alternatives);
         let excess = shape.declared_excess();
-        let requested_classes = requested.eligible_constraints();
-        let requested_classes = (!excess.is_zero() && requested_classes != alternatives)
-            .then(|| eligible(ledger, &requested_classes));
+        let requested_constraints = (!excess.is_zero()).then(|| requested.eligible_constraints());
+        let requested_classes = requested_constraints
+            .filter(|requested| *requested != alternatives)
+            .map(|requested| eligible(ledger, &requested));
         let reservations: Vec<(BTreeSet<ClassIx>, Sum)> = ledger
             .aggregates()
             .into_iter()

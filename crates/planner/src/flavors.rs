@@ -162,17 +162,20 @@ fn needs(shape: &Shape, excess: &ResourceVec, at: usize, resource: ResourceIx) -
 
 /// Checks that the queue covers all requested resources. `pods` is counted only where the queue covers it.
 fn check_declared(world: &World, request: &GangRequest<'_>, queue: &Queue) -> Result<(), Refusal> {
+    if queue.undeclared != UndeclaredResources::Reject {
+        return Ok(());
+    }
     let offers = |ix| queue.groups.iter().any(|group| group.resources.contains(&ix));
     let requested = request.shape.quota_request();
     let mut missing = requested
         .iter()
         .filter(|(ix, amount)| *amount > Amount::ZERO && *ix != ResourceIx::PODS && !offers(*ix));
     match missing.next() {
-        Some((ix, _)) if queue.undeclared == UndeclaredResources::Reject => {
+        Some((ix, _)) => {
             let (queue, resource) = (queue.name.clone(), world.resources().name(ix).to_owned());
             Err((vec![Cause::Quota(QuotaCause::Undeclared { queue, resource })], QueueingHint::ClusterChange))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

@@ -137,6 +137,9 @@ impl<'q> Trial<'q> {
     /// Charges a gang at the quota nodes that it names itself, or returns why it does not fit there. A tree
     /// that has no quota for a resource does not count it.
     pub(crate) fn charge_named_nodes(&mut self, request: &GangRequest<'_>) -> Result<(), Refusal> {
+        if request.charges.is_empty() {
+            return Ok(());
+        }
         let requested = request.shape.quota_request();
         for node in request.charges {
             check_node(self.base.world, *node)?;
@@ -187,12 +190,13 @@ pub(crate) fn check_open(world: &World, request: &GangRequest<'_>) -> Result<(),
 }
 
 fn check_node(world: &World, node: QuotaIx) -> Result<(), Refusal> {
-    let quota = world.quota_name(node).to_owned();
+    let quota = || world.quota_name(node).to_owned();
+    let refuse = |cause| Err((vec![Cause::Quota(cause)], QueueingHint::ClusterChange));
     if !world.quota_nodes().contains_key(&node) {
-        return Err((vec![Cause::Quota(QuotaCause::NoQuota { quota })], QueueingHint::ClusterChange));
+        return refuse(QuotaCause::NoQuota { quota: quota() });
     }
     if !world.forest().has_root(node) {
-        return Err((vec![Cause::Quota(QuotaCause::Cycle { quota })], QueueingHint::ClusterChange));
+        return refuse(QuotaCause::Cycle { quota: quota() });
     }
     Ok(())
 }

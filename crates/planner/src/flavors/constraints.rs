@@ -76,6 +76,9 @@ fn other_given(
 /// Whether nodes with the labels of a flavor could match. Ignores all other labels.
 fn matches(constraints: &Constraints, flavor: &Flavor) -> bool {
     let labels = &flavor.node_labels;
+    if labels.is_empty() || constraints.node_selector.is_empty() && constraints.node_affinity.is_empty() {
+        return true;
+    }
     let is_known = |key: &String| labels.contains_key(key);
     let mut known =
         Constraints { node_selector: constraints.node_selector.clone(), ..Constraints::default() };
@@ -105,15 +108,16 @@ pub(crate) fn with_flavor_constraints<'s>(
     shape: &'s Shape,
     flavors: &Flavors,
 ) -> Cow<'s, Shape> {
+    let says_nothing = |flavor: &Flavor| flavor.node_labels.is_empty() && flavor.tolerations.is_empty();
+    let mut assigned = flavors.iter().take(shape.pod_sets.len()).flat_map(BTreeMap::values);
+    if assigned.all(|ix| world.flavors().get(ix).is_none_or(says_nothing)) {
+        return Cow::Borrowed(shape);
+    }
     let given = |at: usize| {
         let ixs: BTreeSet<FlavorIx> =
             flavors.get(at).into_iter().flat_map(BTreeMap::values).copied().collect();
         ixs.into_iter().filter_map(|ix| world.flavors().get(&ix))
     };
-    let says_nothing = |flavor: &Flavor| flavor.node_labels.is_empty() && flavor.tolerations.is_empty();
-    if (0..shape.pod_sets.len()).all(|at| given(at).all(says_nothing)) {
-        return Cow::Borrowed(shape);
-    }
     let mut pod_sets = shape.pod_sets.to_vec();
     for (at, pod_set) in pod_sets.iter_mut().enumerate() {
         for flavor in given(at) {
