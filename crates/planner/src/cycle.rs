@@ -22,7 +22,7 @@ use crate::flavors::Attempts;
 use crate::held_quota::HeldQuota;
 use crate::ledger::Ledger;
 use crate::order::{self, BlockedQueues, RowHead};
-use crate::preemption::terminating_victims;
+use crate::preemption::{Holders, terminating_victims};
 use crate::request::{Fit, GangRequest};
 use crate::slip::slips;
 use crate::tournament::Tournament;
@@ -32,6 +32,7 @@ use crate::{fit, held_quota, requeue};
 pub(crate) struct Cycle<'s> {
     snapshot: Snapshot<'s>,
     ledger: Ledger<'s>,
+    holders: Holders<'s>,
     plan: Plan,
     /// The shape rows that this cycle tries.
     attempted: BTreeSet<ShapeIx>,
@@ -80,6 +81,7 @@ impl<'s> Cycle<'s> {
         Self {
             snapshot: *snapshot,
             ledger: Ledger::of(world),
+            holders: Holders::of(world),
             plan,
             attempted,
             heads,

@@ -6,7 +6,7 @@ use model::{GangState, Snapshot};
 
 use crate::flavors::{Attempts, Lack, is_stepwise};
 use crate::ledger::Ledger;
-use crate::preemption::{Choice, Chooser, ReleasedHolders};
+use crate::preemption::{Choice, Chooser, Holders, ReleasedHolders};
 use crate::request::GangRequest;
 
 /// What each pod set of a pending gang lacks, flavor by flavor, as far as pod sets are looked at. `None` if quota alone does
@@ -21,9 +21,11 @@ pub fn lacks(snapshot: &Snapshot<'_>, gang: &str) -> Option<Vec<Lack>> {
     }
     let mut ledger = Ledger::of(world);
     let unreleased = ledger.quotas.clone();
-    let released = ReleasedHolders::of(&mut ledger, &BTreeSet::new());
+    let holders = Holders::of(world);
+    let released = ReleasedHolders::of(&mut ledger, &holders, &BTreeSet::new());
     let chooser = Chooser {
         snapshot,
+        holders: &holders,
         gang,
         request: &request,
         unreleased: &unreleased,

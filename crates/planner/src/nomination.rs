@@ -11,13 +11,18 @@ use crate::aggregate_reservations::AggregateReservations;
 use crate::fit::try_fit;
 use crate::flavors::{are_allowed, with_flavor_constraints};
 use crate::ledger::Ledger;
-use crate::preemption::{ReleasedHolders, terminating_victims};
+use crate::preemption::{Holders, ReleasedHolders, terminating_victims};
 use crate::quota::{exceeds_potential, is_counted, is_open};
 use crate::request::GangRequest;
 use crate::{pod_rules, topology};
 
 /// The verdict for a nominated gang; none while its victims are still terminating.
-pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
+pub(crate) fn decide(
+    ledger: &mut Ledger<'_>,
+    holders: &Holders<'_>,
+    gang: &Gang,
+    preemption: &Preemption,
+) -> Option<Verdict> {
     let Preemption { victims, assignment } = preemption;
     // It may have been scaled down since.
     let held = gang.held().map_or(Cow::Borrowed(assignment), |(_, held)| held);
@@ -55,7 +60,7 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     }
     let elsewhere = victims.is_empty() && try_fit(ledger, &request).is_ok();
     let awaits_quota = !ledger.quotas.fits(&charges) && {
-        let released = ReleasedHolders::of(ledger, &BTreeSet::new());
+        let released = ReleasedHolders::of(ledger, holders, &BTreeSet::new());
         let is_enough = ledger.quotas.fits(&charges);
         released.undo(ledger, &[]);
         is_enough

@@ -10,6 +10,7 @@
 mod cost;
 mod fair_sharing;
 mod goal;
+mod holders;
 mod rules;
 mod search;
 mod sequence;
@@ -18,10 +19,7 @@ mod stepwise;
 
 use std::collections::BTreeSet;
 
-use model::{
-    Gang, GangState, Preemption, PreemptionPolicy, PreemptionReason, QueueingHint, QuotaIx, Shape, Snapshot,
-    Victim, World,
-};
+use model::{Gang, PreemptionReason, QueueingHint, Shape, Snapshot, Victim};
 
 use crate::fit::{place_with, try_fit, try_fit_with};
 use crate::flavors::Alternatives;
@@ -29,6 +27,7 @@ use crate::fungibility::{FittingFlavors, Mode, borrowing_level, may_prefer_preem
 use crate::ledger::Ledger;
 use crate::preemption::cost::Candidate;
 use crate::preemption::goal::{Goal, VictimSet};
+pub(crate) use crate::preemption::holders::{Holders, terminating_victims};
 pub(crate) use crate::preemption::rules::may_preempt;
 use crate::preemption::rules::{Rules, Variant};
 use crate::preemption::sparing::spared_sets;
@@ -49,11 +48,11 @@ pub(crate) struct ReleasedHolders {
 impl ReleasedHolders {
     /// Releases all terminating gangs: victims of this cycle and of earlier ones, and gangs that ended or
     /// were requeued but still have bound pods.
-    pub(crate) fn of(ledger: &mut Ledger<'_>, victims: &BTreeSet<String>) -> Self {
+    pub(crate) fn of(ledger: &mut Ledger<'_>, holders: &Holders<'_>, victims: &BTreeSet<String>) -> Self {
         let world = ledger.world;
         let mut released: Vec<String> = world.terminating_gangs().map(str::to_owned).collect();
-        released
-            .extend(terminating_victims(world).map(|gang| gang.uid.clone()).chain(victims.iter().cloned()));
+        let terminating_victims = holders.terminating_victims().iter().map(|uid| (*uid).to_owned());
+        released.extend(terminating_victims.chain(victims.iter().cloned()));
         released.sort();
         released.dedup();
         for uid in &released {
@@ -70,18 +69,8 @@ impl ReleasedHolders {
     }
 }
 
-/// Victims of earlier cycles that still hold their assignment.
-pub(crate) fn terminating_victims(world: &World) -> impl Iterator<Item = &Gang> {
-    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
-        GangState::Nominated(preemption) => Some(preemption),
-        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
-    });
-    let victims = preemptions.flat_map(Preemption::victim_uids);
-    victims.filter_map(|uid| world.gang(uid)).filter(|gang| gang.state.assignment().is_some())
-}
-
-/// Selects victims for a gang with this shape, the whole or a part of it, while the terminating gangs are released. Excludes gangs for which `is_spared`
-/// holds, and `preemptors`, for which this gang was preempted itself. If no set of victims suffices, the
+/// Selects victims for a gang with this shape, the whole or a part of it, while the terminating gangs are released. `candidates` finds the gangs
+/// that may be among them; these exclude `preemptors`, for which this gang was preempted itself. If no set of victims suffices, the
 /// error is the queueing hint. On success the victims are released in the ledger.
 ///
 /// Of several flavor assignments, the one that the queue prefers is used. No victims are selected when that is one of
@@ -92,7 +81,7 @@ pub(crate) fn select_victims<'s>(
     gang: &'s Gang,
     shape: &Shape,
     preemptors: &BTreeSet<&str>,
-    is_spared: &dyn Fn(&str) -> bool,
+    candidates: &dyn Fn() -> Vec<&'s Gang>,
     fitting: &[FittingFlavors],
 ) -> Result<VictimSelection, QueueingHint> {
     let request = GangRequest::of_gang(gang, shape);
@@ -101,7 +90,7 @@ pub(crate) fn select_victims<'s>(
     if !prefers && let Ok(fit) = try_fit(ledger, &request) {
         return Ok(VictimSelection { victims: Vec::new(), fit }); // The terminating gangs make enough room.
     }
-    let holders = holders(world, gang, preemptors, is_spared);
+    let holders = candidates();
     let alternatives = Alternatives::of(world, &request);
     // Another gang of the same shape may preempt gangs that this one may not.
     let mut hint = if preemptors.is_empty() && alternatives.is_complete {
@@ -155,40 +144,6 @@ pub(crate) fn select_victims<'s>(
         }
     };
     Ok(VictimSelection { victims, fit })
-}
-
-/// The running gangs of which another one may preempt some.
-fn holders<'s>(
-    world: &'s World,
-    gang: &Gang,
-    preemptors: &BTreeSet<&str>,
-    is_spared: &dyn Fn(&str) -> bool,
-) -> Vec<&'s Gang> {
-    let terminating_victims: BTreeSet<&str> =
-        terminating_victims(world).map(|gang| gang.uid.as_str()).collect();
-    let is_replaced = |uid: &str| gang.replaces.as_ref().is_some_and(|replaced| replaced.uid == uid);
-    let may = |other: &&Gang| {
-        let uid = other.uid.as_str();
-        !other.protected
-            && !is_replaced(uid)
-            && !terminating_victims.contains(uid)
-            && !preemptors.contains(uid)
-            && !is_spared(uid)
-    };
-    let has_assignment = |other: &&Gang| other.state.assignment().is_some();
-    match concerned_trees(world, gang) {
-        Some(roots) => world.charged_in(&roots).filter(has_assignment).filter(may).collect(),
-        None => world.placed_gangs().filter(may).collect(),
-    }
-}
-
-/// The quota trees in which alone a gang may preempt others; none if it may preempt gangs that share no tree with it.
-fn concerned_trees(world: &World, gang: &Gang) -> Option<BTreeSet<QuotaIx>> {
-    if world.policy().preemption != PreemptionPolicy::Never {
-        return None;
-    }
-    let nodes = world.quota_of(gang.queue).into_iter().chain(gang.charges.iter().copied());
-    Some(nodes.map(|node| world.forest().root(node)).collect())
 }
 
 /// The victims of a gang with one flavor assignment.

@@ -30,7 +30,7 @@ impl<'s> Cycle<'s> {
             if is_stepwise {
                 self.ledger.restore(&gang.uid);
             }
-            let verdict = nomination::decide(&mut self.ledger, gang, preemption);
+            let verdict = nomination::decide(&mut self.ledger, &self.holders, gang, preemption);
             let is_admitted = matches!(verdict, Some(Verdict::Admit(_)));
             if !is_admitted && is_stepwise {
                 self.blocked.await_victims(gang.queue, gang.sort_key(self.snapshot.now));

@@ -5,7 +5,7 @@ use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Verdict};
 use super::{Cycle, gated};
 use crate::fit;
 use crate::fungibility::{self, FittingFlavors};
-use crate::preemption::{ReleasedHolders, VictimSelection, may_preempt, select_victims, terminating_victims};
+use crate::preemption::{ReleasedHolders, VictimSelection, may_preempt, select_victims};
 use crate::request::{Fit, Flavors, GangRequest};
 
 /// A part of a gang.
@@ -28,7 +28,7 @@ impl Part {
 impl<'s> Cycle<'s> {
     /// Whether a running gang is being preempted.
     pub(super) fn is_being_preempted(&self, uid: &str) -> bool {
-        self.victims.contains(uid) || terminating_victims(self.snapshot.world).any(|gang| gang.uid == uid)
+        self.victims.contains(uid) || self.holders.terminating_victims().contains(uid)
     }
 
     /// Nominates a gang for the nodes of its victims, unless its gates are closed or it would delay a reserved start.
@@ -119,11 +119,12 @@ impl<'s> Cycle<'s> {
         let Some(gang) = self.snapshot.world.gang(&order_key.uid) else {
             return Err(QueueingHint::ClusterChange);
         };
-        let released = ReleasedHolders::of(&mut self.ledger, victims);
+        let released = ReleasedHolders::of(&mut self.ledger, &self.holders, victims);
         let is_spared = |uid: &str| victims.contains(uid) || *uid == *order_key.uid;
         let preemptors = self.snapshot.world.preemptors_of(&order_key.uid);
+        let candidates = || self.holders.candidates(gang, &preemptors, &is_spared);
         let room =
-            select_victims(&mut self.ledger, &self.snapshot, gang, shape, &preemptors, &is_spared, fitting);
+            select_victims(&mut self.ledger, &self.snapshot, gang, shape, &preemptors, &candidates, fitting);
         let VictimSelection { victims, fit } = match room {
             Ok(room) => room,
             Err(hint) => {

@@ -85,7 +85,7 @@ impl<'s> Cycle<'s> {
                     return Some(self.decide(row, order_key)); // Another gang preempts some of them.
                 }
                 let request = GangRequest { shape: &shape, ..GangRequest::of(row) };
-                let released = ReleasedHolders::of(&mut self.ledger, &self.victims);
+                let released = ReleasedHolders::of(&mut self.ledger, &self.holders, &self.victims);
                 for victim in &victims {
                     self.ledger.release(&victim.uid);
                 }
@@ -162,10 +162,11 @@ impl<'s> Cycle<'s> {
         };
         let unreleased = self.ledger.quotas.clone();
         let victims = &self.victims;
-        let released = ReleasedHolders::of(&mut self.ledger, victims);
+        let released = ReleasedHolders::of(&mut self.ledger, &self.holders, victims);
         let preemptors: BTreeSet<&str> = self.snapshot.world.preemptors_of(&order_key.uid);
         let chooser = Chooser {
             snapshot: &self.snapshot,
+            holders: &self.holders,
             gang,
             request: &GangRequest { shape, ..GangRequest::of(row) },
             unreleased: &unreleased,

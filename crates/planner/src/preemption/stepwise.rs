@@ -9,7 +9,7 @@ use crate::flavors::{self, Attempt, Chance, Progress};
 use crate::fungibility::Mode;
 use crate::held_quota::may_preempt_for;
 use crate::ledger::Ledger;
-use crate::preemption::{FoundVictims, find_victims, holders, may_preempt};
+use crate::preemption::{FoundVictims, Holders, find_victims, may_preempt};
 use crate::quota::{Quotas, check_open};
 use crate::request::{Flavors, GangRequest, Refusal};
 
@@ -26,6 +26,7 @@ pub(crate) enum Choice {
 /// A gang that chooses its flavors, while the terminating gangs are released in the ledger.
 pub(crate) struct Chooser<'a, 's> {
     pub(crate) snapshot: &'a Snapshot<'s>,
+    pub(crate) holders: &'a Holders<'s>,
     pub(crate) gang: &'s Gang,
     pub(crate) request: &'a GangRequest<'a>,
     /// The usage with the terminating gangs.
@@ -43,7 +44,7 @@ impl<'s> Chooser<'_, 's> {
         let (may_preempt, found) = (may_preempt(world, self.request), OnceCell::new());
         // Most gangs fit without victims.
         let holders = || -> Option<&[&'s Gang]> {
-            let find = || holders(world, self.gang, self.preemptors, self.is_spared);
+            let find = || self.holders.candidates(self.gang, self.preemptors, self.is_spared);
             may_preempt.then(|| found.get_or_init(find).as_slice())
         };
         let mut hint = if self.preemptors.is_empty() {

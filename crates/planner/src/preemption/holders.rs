@@ -1,0 +1,81 @@
+//! The gangs that hold capacity, as far as preemption asks for them. The cluster state stays the same for a whole cycle,
+//! so each answer is found once.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use model::{Gang, GangState, Preemption, PreemptionPolicy, QuotaIx, World};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Holders<'w> {
+    world: &'w World,
+    /// The gangs with an assignment that are charged in quota trees, by the roots of these.
+    in_trees: RefCell<BTreeMap<BTreeSet<QuotaIx>, Rc<[&'w Gang]>>>,
+    terminating_victims: OnceCell<BTreeSet<&'w str>>,
+}
+
+/// Victims of earlier cycles that still hold their assignment.
+pub(crate) fn terminating_victims(world: &World) -> impl Iterator<Item = &Gang> {
+    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
+        GangState::Nominated(preemption) => Some(preemption),
+        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
+    });
+    let victims = preemptions.flat_map(Preemption::victim_uids);
+    victims.filter_map(|uid| world.gang(uid)).filter(|gang| gang.state.assignment().is_some())
+}
+
+impl<'w> Holders<'w> {
+    pub(crate) fn of(world: &'w World) -> Self {
+        Self { world, in_trees: RefCell::default(), terminating_victims: OnceCell::new() }
+    }
+
+    /// The uids of [`terminating_victims`].
+    pub(crate) fn terminating_victims(&self) -> &BTreeSet<&'w str> {
+        let find = || terminating_victims(self.world).map(|gang| gang.uid.as_str()).collect();
+        self.terminating_victims.get_or_init(find)
+    }
+
+    /// The running gangs of which another one may preempt some, by uid.
+    pub(crate) fn candidates(
+        &self,
+        gang: &Gang,
+        preemptors: &BTreeSet<&str>,
+        is_spared: &dyn Fn(&str) -> bool,
+    ) -> Vec<&'w Gang> {
+        let is_replaced = |uid: &str| gang.replaces.as_ref().is_some_and(|replaced| replaced.uid == uid);
+        let may = |other: &&Gang| {
+            let uid = other.uid.as_str();
+            !other.protected
+                && !is_replaced(uid)
+                && !self.terminating_victims().contains(uid)
+                && !preemptors.contains(uid)
+                && !is_spared(uid)
+        };
+        match concerned_trees(self.world, gang) {
+            Some(roots) => self.in_trees(roots).iter().copied().filter(may).collect(),
+            None => self.world.placed_gangs().filter(may).collect(),
+        }
+    }
+
+    fn in_trees(&self, roots: BTreeSet<QuotaIx>) -> Rc<[&'w Gang]> {
+        let mut known = self.in_trees.borrow_mut();
+        if let Some(found) = known.get(&roots) {
+            return found.clone();
+        }
+        let found = self.world.charged_in(&roots).filter(|gang| gang.state.assignment().is_some());
+        let found: Rc<[&Gang]> = found.collect();
+        known.insert(roots, found.clone());
+        found
+    }
+}
+
+/// The quota trees in which alone a gang may preempt others; none if it may preempt gangs that share no tree with it.
+fn concerned_trees(world: &World, gang: &Gang) -> Option<BTreeSet<QuotaIx>> {
+    if world.policy().preemption != PreemptionPolicy::Never {
+        return None;
+    }
+    let nodes = world.quota_of(gang.queue).into_iter().chain(gang.charges.iter().copied());
+    Some(nodes.map(|node| world.forest().root(node)).collect())
+}
