@@ -27,7 +27,7 @@ use crate::fungibility::{FittingFlavors, Mode, borrowing_level, may_prefer_preem
 use crate::ledger::Ledger;
 use crate::preemption::cost::Candidate;
 use crate::preemption::goal::{Goal, VictimSet};
-pub(crate) use crate::preemption::holders::{Holders, terminating_victims};
+pub(crate) use crate::preemption::holders::{Holder, Holders, terminating_victims};
 pub(crate) use crate::preemption::rules::may_preempt;
 use crate::preemption::rules::{Rules, Variant};
 use crate::preemption::sparing::spared_sets;
@@ -81,7 +81,7 @@ pub(crate) fn select_victims<'s>(
     gang: &'s Gang,
     shape: &Shape,
     preemptors: &BTreeSet<&str>,
-    candidates: &dyn Fn() -> Vec<&'s Gang>,
+    candidates: &dyn Fn() -> Vec<Holder<'s>>,
     fitting: &[FittingFlavors],
 ) -> Result<VictimSelection, QueueingHint> {
     let request = GangRequest::of_gang(gang, shape);
@@ -191,7 +191,7 @@ fn find_victims<'s>(
     gang: &'s Gang,
     request: &GangRequest<'_>,
     flavors: &Flavors,
-    holders: &[&'s Gang],
+    holders: &[Holder<'s>],
 ) -> Result<FoundVictims, QueueingHint> {
     let world = ledger.world;
     let is_charged = world.quota_of(request.queue).is_some() || !request.charges.is_empty();
@@ -199,7 +199,7 @@ fn find_victims<'s>(
     let rules = Rules::of(ledger, gang, request, flavors, has_room);
     let eligible = holders.iter().filter_map(|other| {
         let rights = rules.rights(&ledger.quotas, other);
-        (!rights.is_empty()).then(|| Candidate::of(other, snapshot, rights))
+        (!rights.is_empty()).then(|| Candidate::of(*other, snapshot, rights))
     });
     let mut candidates: Vec<Candidate<'s>> = eligible.collect();
     candidates.sort_by_cached_key(Candidate::rank);

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
-use model::{Gang, PodSet, ResourceIx, Snapshot};
+use model::{Charges, Gang, PodSet, ResourceIx, Snapshot};
 
+use crate::preemption::Holder;
 use crate::preemption::rules::PreemptionRight;
 
 /// A gang that may be preempted.
@@ -11,6 +12,7 @@ use crate::preemption::rules::PreemptionRight;
 pub(super) struct Candidate<'s> {
     pub(super) cost: Cost,
     pub(super) gang: &'s Gang,
+    pub(super) charges: Option<&'s Charges>,
     /// The rights to preempt it; never empty.
     pub(super) rights: Vec<PreemptionRight>,
 }
@@ -48,7 +50,8 @@ impl Cost {
 }
 
 impl<'s> Candidate<'s> {
-    pub(super) fn of(gang: &'s Gang, snapshot: &Snapshot<'_>, rights: Vec<PreemptionRight>) -> Self {
+    pub(super) fn of(holder: Holder<'s>, snapshot: &Snapshot<'_>, rights: Vec<PreemptionRight>) -> Self {
+        let Holder { gang, charges } = holder;
         let Snapshot { world, now } = *snapshot;
         let kept_from = gang.checkpointed_at.max(gang.started_at);
         let lost_s = i128::from(kept_from.map_or(0, |from| now.since(from).max(0)) / 1_000_000);
@@ -69,7 +72,7 @@ impl<'s> Candidate<'s> {
             accelerators,
             pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
         };
-        Self { cost, gang, rights }
+        Self { cost, gang, charges, rights }
     }
 
     /// The smaller is preempted first: the cheaper, then the newer, then by name.

@@ -12,6 +12,7 @@ use model::{DominantShare, FairSharing, PreemptionReason, QuotaIx};
 
 use crate::preemption::cost::Candidate;
 use crate::preemption::rules::{PreemptionRight, Rules, Variant};
+use crate::preemption::sequence::release;
 use crate::quota::Quotas;
 
 /// Orders candidates within one quota tree, from the node with the largest share.
@@ -87,7 +88,7 @@ impl<'s> Rules<'s> {
                     other.quota_request == right.quota_request
                         && other.victim_almost_lca() == victim_almost_lca
                 };
-                let Some(charges) = self.world.charged(&last.gang.uid) else { return false };
+                let Some(charges) = last.charges else { return false };
                 last.rights.iter().filter(|other| other.variant == Variant::FairSharing).any(is_same_side)
                     && {
                         usage.charge(charges);
@@ -183,7 +184,7 @@ impl FairSharingOrder<'_, '_> {
             return preemptor_share < before;
         }
         let mut usage = self.usage.clone();
-        self.rules.release(&mut usage, self.candidates[at].gang);
+        release(&mut usage, &self.candidates[at]);
         preemptor_share <= self.rules.share(&usage, right.victim_almost_lca())
     }
 
@@ -239,7 +240,7 @@ impl FairSharingOrder<'_, '_> {
     }
 
     fn take(&mut self, at: usize) {
-        self.rules.release(&mut self.usage, self.candidates[at].gang);
+        release(&mut self.usage, &self.candidates[at]);
         self.taken.push(at);
     }
 }

@@ -5,15 +5,22 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use model::{Gang, GangState, Preemption, PreemptionPolicy, QuotaIx, World};
+use model::{Charges, Gang, GangState, Preemption, PreemptionPolicy, QuotaIx, World};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Holders<'w> {
     world: &'w World,
     /// The gangs with an assignment that are charged in quota trees, by the roots of these.
-    in_trees: RefCell<BTreeMap<BTreeSet<QuotaIx>, Rc<[&'w Gang]>>>,
+    in_trees: RefCell<BTreeMap<BTreeSet<QuotaIx>, Rc<[Holder<'w>]>>>,
     terminating_victims: OnceCell<BTreeSet<&'w str>>,
+}
+
+/// A gang with an assignment, and what it is charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder<'w> {
+    pub(super) gang: &'w Gang,
+    pub(super) charges: Option<&'w Charges>,
 }
 
 /// Victims of earlier cycles that still hold their assignment.
@@ -43,11 +50,11 @@ impl<'w> Holders<'w> {
         gang: &Gang,
         preemptors: &BTreeSet<&str>,
         is_spared: &dyn Fn(&str) -> bool,
-    ) -> Vec<&'w Gang> {
+    ) -> Vec<Holder<'w>> {
         let is_replaced = |uid: &str| gang.replaces.as_ref().is_some_and(|replaced| replaced.uid == uid);
-        let may = |other: &&Gang| {
-            let uid = other.uid.as_str();
-            !other.protected
+        let may = |other: &Holder<'_>| {
+            let uid = other.gang.uid.as_str();
+            !other.gang.protected
                 && !is_replaced(uid)
                 && !self.terminating_victims().contains(uid)
                 && !preemptors.contains(uid)
@@ -55,17 +62,21 @@ impl<'w> Holders<'w> {
         };
         match concerned_trees(self.world, gang) {
             Some(roots) => self.in_trees(roots).iter().copied().filter(may).collect(),
-            None => self.world.placed_gangs().filter(may).collect(),
+            None => self.world.placed_gangs().map(|gang| self.holder(gang)).filter(may).collect(),
         }
     }
 
-    fn in_trees(&self, roots: BTreeSet<QuotaIx>) -> Rc<[&'w Gang]> {
+    fn holder(&self, gang: &'w Gang) -> Holder<'w> {
+        Holder { gang, charges: self.world.charged(&gang.uid) }
+    }
+
+    fn in_trees(&self, roots: BTreeSet<QuotaIx>) -> Rc<[Holder<'w>]> {
         let mut known = self.in_trees.borrow_mut();
         if let Some(found) = known.get(&roots) {
             return found.clone();
         }
         let found = self.world.charged_in(&roots).filter(|gang| gang.state.assignment().is_some());
-        let found: Rc<[&Gang]> = found.collect();
+        let found: Rc<[Holder<'w>]> = found.map(|gang| self.holder(gang)).collect();
         known.insert(roots, found.clone());
         found
     }

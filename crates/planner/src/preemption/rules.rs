@@ -14,6 +14,7 @@ use model::{
 };
 
 use crate::ledger::Ledger;
+use crate::preemption::Holder;
 use crate::preemption::cost::Candidate;
 use crate::quota::{Quotas, is_counted};
 use crate::request::{Flavors, GangRequest};
@@ -137,9 +138,10 @@ impl<'s> Rules<'s> {
     }
 
     /// The rights to preempt a gang, as far as they do not depend on other victims; empty if there is none.
-    pub(super) fn rights(&self, usage: &Quotas<'_>, other: &Gang) -> Vec<PreemptionRight> {
+    pub(super) fn rights(&self, usage: &Quotas<'_>, other: &Holder<'_>) -> Vec<PreemptionRight> {
         let forest = self.world.forest();
-        let charges = self.world.charged(&other.uid).into_iter().flatten();
+        let Holder { gang: other, charges } = *other;
+        let charges = charges.into_iter().flatten();
         let charged: Vec<(QuotaIx, FlavorResource)> = charges.map(|((node, of), _)| (*node, *of)).collect();
         let shares_tree = |(node, _): &(QuotaIx, FlavorResource)| {
             let root = forest.root(*node);

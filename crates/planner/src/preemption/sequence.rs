@@ -1,6 +1,6 @@
 //! The order in which victims are preempted: a right to a victim must be valid when its turn comes.
 
-use model::{Gang, PreemptionReason};
+use model::PreemptionReason;
 
 use crate::preemption::cost::Candidate;
 use crate::preemption::rules::{PreemptionRight, Rules, Variant};
@@ -25,7 +25,7 @@ impl<'s> Rules<'s> {
             let candidate = &candidates[at];
             if self.valid_right(&usage, candidate, within).is_some() {
                 taken.push(at);
-                self.release(&mut usage, candidate.gang);
+                release(&mut usage, candidate);
             }
         }
         taken
@@ -45,18 +45,18 @@ impl<'s> Rules<'s> {
     ) -> Option<Vec<(usize, PreemptionReason)>> {
         let mut usage = usage.clone();
         for at in victims {
-            self.release(&mut usage, candidates[*at].gang);
+            release(&mut usage, &candidates[*at]);
         }
         let (mut rest, mut reasons) = (victims.to_vec(), Vec::new());
         while !rest.is_empty() {
             let before = rest.len();
             rest.retain(|at| {
                 let candidate = &candidates[*at];
-                self.charge_again(&mut usage, candidate.gang);
+                charge_again(&mut usage, candidate);
                 let right = self.valid_right(&usage, candidate, within);
                 match right {
                     Some(right) => reasons.push((*at, right.variant.reason())),
-                    None => self.release(&mut usage, candidate.gang),
+                    None => release(&mut usage, candidate),
                 }
                 right.is_none()
             });
@@ -77,18 +77,18 @@ impl<'s> Rules<'s> {
         let counts = |right: &&PreemptionRight| within || right.variant != Variant::ReclaimWithoutBorrowing;
         candidate.rights.iter().filter(counts).find(|right| self.is_valid(usage, right))
     }
+}
 
-    /// Releases the charges of a gang.
-    pub(super) fn release(&self, usage: &mut Quotas<'_>, gang: &Gang) {
-        if let Some(charges) = self.world.charged(&gang.uid) {
-            usage.release(charges);
-        }
+/// Releases the charges of a gang.
+pub(super) fn release(usage: &mut Quotas<'_>, candidate: &Candidate<'_>) {
+    if let Some(charges) = candidate.charges {
+        usage.release(charges);
     }
+}
 
-    /// Charges a gang again.
-    fn charge_again(&self, usage: &mut Quotas<'_>, gang: &Gang) {
-        if let Some(charges) = self.world.charged(&gang.uid) {
-            usage.charge(charges);
-        }
+/// Charges a gang again.
+fn charge_again(usage: &mut Quotas<'_>, candidate: &Candidate<'_>) {
+    if let Some(charges) = candidate.charges {
+        usage.charge(charges);
     }
 }

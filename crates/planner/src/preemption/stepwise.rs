@@ -9,7 +9,7 @@ use crate::flavors::{self, Attempt, Chance, Progress};
 use crate::fungibility::Mode;
 use crate::held_quota::may_preempt_for;
 use crate::ledger::Ledger;
-use crate::preemption::{FoundVictims, Holders, find_victims, may_preempt};
+use crate::preemption::{FoundVictims, Holder, Holders, find_victims, may_preempt};
 use crate::quota::{Quotas, check_open};
 use crate::request::{Flavors, GangRequest, Refusal};
 
@@ -43,7 +43,7 @@ impl<'s> Chooser<'_, 's> {
         let world = ledger.world;
         let (may_preempt, found) = (may_preempt(world, self.request), OnceCell::new());
         // Most gangs fit without victims.
-        let holders = || -> Option<&[&'s Gang]> {
+        let holders = || -> Option<&[Holder<'s>]> {
             let find = || self.holders.candidates(self.gang, self.preemptors, self.is_spared);
             may_preempt.then(|| found.get_or_init(find).as_slice())
         };
@@ -75,7 +75,7 @@ impl<'s> Chooser<'_, 's> {
     fn chance<'h>(
         &self,
         ledger: &mut Ledger<'s>,
-        holders: &dyn Fn() -> Option<&'h [&'s Gang]>,
+        holders: &dyn Fn() -> Option<&'h [Holder<'s>]>,
         of: FlavorResource,
         amount: i128,
         hint: &mut QueueingHint,
@@ -118,7 +118,7 @@ impl<'s> Chooser<'_, 's> {
         ledger: &mut Ledger<'s>,
         request: &GangRequest<'_>,
         flavors: &Flavors,
-        holders: &[&'s Gang],
+        holders: &[Holder<'s>],
     ) -> Result<FoundVictims, QueueingHint> {
         find_victims(ledger, self.snapshot, self.gang, request, flavors, holders)
     }
