@@ -141,13 +141,12 @@ impl<'s> Rules<'s> {
     pub(super) fn rights(&self, usage: &Quotas<'_>, other: &Holder<'_>) -> Vec<PreemptionRight> {
         let forest = self.world.forest();
         let Holder { gang: other, charges } = *other;
-        let charges = charges.into_iter().flatten();
-        let charged: Vec<(QuotaIx, FlavorResource)> = charges.map(|((node, of), _)| (*node, *of)).collect();
+        let charged = || charges.into_iter().flat_map(BTreeMap::keys);
         let shares_tree = |(node, _): &(QuotaIx, FlavorResource)| {
             let root = forest.root(*node);
             self.quota_requests.iter().any(|quota_request| quota_request.root() == root)
         };
-        if !charged.iter().any(shares_tree) {
+        if !charged().any(shares_tree) {
             let lower = other.priority < self.gang.priority;
             let is_victim = lower && self.world.policy().preemption == PreemptionPolicy::LowerPriority;
             let right = PreemptionRight {
@@ -160,12 +159,14 @@ impl<'s> Rules<'s> {
         }
         let mut rights = Vec::new();
         for (at, quota_request) in self.quota_requests.iter().enumerate() {
+            let is_contended = |(node, of): &&(QuotaIx, FlavorResource)| {
+                quota_request.contended.contains(of) && forest.root(*node) == quota_request.root()
+            };
             // The charges are in the order of their nodes.
-            for of_node in charged.chunk_by(|(one, _), (other, _)| one == other) {
-                let node = of_node[0].0;
-                let is_contended = |(_, of): &(QuotaIx, FlavorResource)| quota_request.contended.contains(of);
-                if forest.root(node) == quota_request.root() && of_node.iter().any(is_contended) {
-                    rights.extend(self.right(usage, at, other, node));
+            let mut last = None;
+            for (node, _) in charged().filter(is_contended) {
+                if last.replace(*node) != Some(*node) {
+                    rights.extend(self.right(usage, at, other, *node));
                 }
             }
         }
@@ -196,6 +197,9 @@ impl<'s> Rules<'s> {
             ReclaimWithinCohort::LowerPriority => lower,
             ReclaimWithinCohort::Any => true,
         };
+        if !is_victim || !quota_request.exceeds_owned(usage, self.world, node) {
+            return None; // It does not borrow.
+        }
         let common = forest.path(node).find(|above| quota_request.path.contains(above))?;
         let mut victim_path: Vec<QuotaIx> = forest.path(node).take_while(|above| *above != common).collect();
         if victim_path.is_empty() {
@@ -219,11 +223,7 @@ impl<'s> Rules<'s> {
             return None;
         };
         let right = PreemptionRight { variant, quota_request: at, victim_path, preemptor_almost_lca };
-        let borrows = right
-            .victim_path
-            .first()
-            .is_some_and(|node| quota_request.exceeds_owned(usage, self.world, *node));
-        (is_victim && borrows && self.is_valid(usage, &right)).then_some(right)
+        self.is_valid(usage, &right).then_some(right)
     }
 
     /// Whether a right is valid with this usage.
