@@ -1,7 +1,7 @@
 //! Preemption: selects the gangs to preempt so that another gang fits.
 //!
-//! Victims are whole gangs. Gangs that are terminating already count as released, at no cost. `rules` decides
-//! which gangs may be preempted, `sequence` which of them together, and `fair_sharing` both where fair
+//! Victims are whole gangs. Gangs that are terminating already count as released, at no cost. `holders` finds the
+//! gangs that hold capacity, `rules` decides which of them may be preempted, `sequence` which of them together, and `fair_sharing` both where fair
 //! sharing is enabled. Among the sets of victims that suffice (`goal`), the cheapest is taken (`search`,
 //! `cost`): priority by priority, the highest first, the set that loses the least accelerator time, then CPU
 //! time, then the fewest gangs, accelerators and pods. No victim is unnecessary. `docs/planner/preemption.md`
