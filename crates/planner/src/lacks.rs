@@ -22,7 +22,8 @@ pub fn lacks(snapshot: &Snapshot<'_>, gang: &str) -> Option<Vec<Lack>> {
     let mut ledger = Ledger::of(world);
     let unreleased = ledger.quotas.clone();
     let holders = Holders::of(world);
-    let released = ReleasedHolders::of(&mut ledger, &holders, &BTreeSet::new());
+    let victims = BTreeSet::new();
+    let released = ReleasedHolders::of(&mut ledger, &holders, &victims);
     let chooser = Chooser {
         snapshot,
         holders: &holders,

@@ -11,7 +11,7 @@ use crate::aggregate_reservations::AggregateReservations;
 use crate::fit::try_fit;
 use crate::flavors::{are_allowed, with_flavor_constraints};
 use crate::ledger::Ledger;
-use crate::preemption::{Holders, ReleasedHolders, terminating_victims};
+use crate::preemption::{Holders, ReleasedHolders};
 use crate::quota::{exceeds_potential, is_counted, is_open};
 use crate::request::GangRequest;
 use crate::{pod_rules, topology};
@@ -60,7 +60,8 @@ pub(crate) fn decide(
     }
     let elsewhere = victims.is_empty() && try_fit(ledger, &request).is_ok();
     let awaits_quota = !ledger.quotas.fits(&charges) && {
-        let released = ReleasedHolders::of(ledger, holders, &BTreeSet::new());
+        let victims = BTreeSet::new();
+        let released = ReleasedHolders::of(ledger, holders, &victims);
         let is_enough = ledger.quotas.fits(&charges);
         released.undo(ledger, &[]);
         is_enough
@@ -88,10 +89,8 @@ pub(crate) fn decide(
     if is_open && !elsewhere && awaits_quota {
         return None; // Terminating gangs hold it, victims of others among them.
     }
-    let terminating_victims = terminating_victims(world).map(|gang| gang.uid.as_str());
-    if !elsewhere
-        && places.len() == names.len()
-        && terminating_victims.chain(world.terminating_gangs()).any(|uid| uid != gang.uid && in_the_way(uid))
+    let mut terminating = holders.terminating().iter();
+    if !elsewhere && places.len() == names.len() && terminating.any(|uid| *uid != gang.uid && in_the_way(uid))
     {
         return None;
     }

@@ -40,32 +40,36 @@ pub(crate) struct VictimSelection {
     pub(crate) fit: Fit,
 }
 
-/// Terminating gangs that are released in the ledger for a trial.
-pub(crate) struct ReleasedHolders {
-    released: Vec<String>,
+/// Terminating gangs that are released in the ledger for a trial: victims of this cycle and of earlier ones, and gangs that
+/// ended or were requeued but still have bound pods.
+pub(crate) struct ReleasedHolders<'a> {
+    terminating: &'a [&'a str],
+    /// The victims of this cycle.
+    victims: &'a BTreeSet<String>,
 }
 
-impl ReleasedHolders {
-    /// Releases all terminating gangs: victims of this cycle and of earlier ones, and gangs that ended or
-    /// were requeued but still have bound pods.
-    pub(crate) fn of(ledger: &mut Ledger<'_>, holders: &Holders<'_>, victims: &BTreeSet<String>) -> Self {
-        let world = ledger.world;
-        let mut released: Vec<String> = world.terminating_gangs().map(str::to_owned).collect();
-        let terminating_victims = holders.terminating_victims().iter().map(|uid| (*uid).to_owned());
-        released.extend(terminating_victims.chain(victims.iter().cloned()));
-        released.sort();
-        released.dedup();
-        for uid in &released {
-            ledger.release(uid);
-        }
-        Self { released }
+impl<'a> ReleasedHolders<'a> {
+    /// Releases them all.
+    pub(crate) fn of(
+        ledger: &mut Ledger<'_>,
+        holders: &'a Holders<'_>,
+        victims: &'a BTreeSet<String>,
+    ) -> Self {
+        let released = Self { terminating: holders.terminating(), victims };
+        released.uids().for_each(|uid| ledger.release(uid));
+        released
     }
 
     /// Restores the released gangs, and the selected victims.
     pub(crate) fn undo(self, ledger: &mut Ledger<'_>, victims: &[Victim]) {
-        for uid in self.released.iter().chain(victims.iter().map(|victim| &victim.uid)) {
-            ledger.restore(uid);
-        }
+        let selected = victims.iter().map(|victim| &*victim.uid);
+        self.uids().chain(selected).for_each(|uid| ledger.restore(uid));
+    }
+
+    fn uids(&self) -> impl Iterator<Item = &str> {
+        let victims = self.victims.iter().map(String::as_str);
+        let terminating = self.terminating.iter().copied();
+        terminating.chain(victims.filter(|uid| self.terminating.binary_search(uid).is_err()))
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) struct Holders<'w> {
     /// The gangs with an assignment that are charged in quota trees, by the roots of these.
     in_trees: RefCell<BTreeMap<BTreeSet<QuotaIx>, Rc<[Holder<'w>]>>>,
     terminating_victims: OnceCell<BTreeSet<&'w str>>,
+    terminating: OnceCell<Vec<&'w str>>,
 }
 
 /// A gang with an assignment, and what it is charged.
@@ -35,13 +36,28 @@ pub(crate) fn terminating_victims(world: &World) -> impl Iterator<Item = &Gang> 
 
 impl<'w> Holders<'w> {
     pub(crate) fn of(world: &'w World) -> Self {
-        Self { world, in_trees: RefCell::default(), terminating_victims: OnceCell::new() }
+        Self {
+            world,
+            in_trees: RefCell::default(),
+            terminating_victims: OnceCell::new(),
+            terminating: OnceCell::new(),
+        }
     }
 
     /// The uids of [`terminating_victims`].
     pub(crate) fn terminating_victims(&self) -> &BTreeSet<&'w str> {
         let find = || terminating_victims(self.world).map(|gang| gang.uid.as_str()).collect();
         self.terminating_victims.get_or_init(find)
+    }
+
+    /// The uids of all gangs that release what they hold: [`terminating_victims`], and gangs that ended or were requeued but
+    /// still have bound pods. Sorted.
+    pub(crate) fn terminating(&self) -> &[&'w str] {
+        self.terminating.get_or_init(|| {
+            let mut uids = self.terminating_victims().clone();
+            uids.extend(self.world.terminating_gangs());
+            uids.into_iter().collect()
+        })
     }
 
     /// The running gangs of which another one may preempt some, by uid.
