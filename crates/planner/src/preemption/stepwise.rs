@@ -23,6 +23,9 @@ pub(crate) enum Choice {
     Lacks(Attempt, QueueingHint),
 }
 
+/// The amount of a single resource, and the victims for it.
+type FoundAlone = BTreeMap<FlavorResource, (i128, Vec<Victim>)>;
+
 /// A gang that chooses its flavors, while the terminating gangs are released in the ledger.
 pub(crate) struct Chooser<'a, 's> {
     pub(crate) snapshot: &'a Snapshot<'s>,
@@ -52,8 +55,9 @@ impl<'s> Chooser<'_, 's> {
         } else {
             QueueingHint::AnyChange // Another gang of the same shape may preempt gangs that this one may not.
         };
+        let mut alone = FoundAlone::new();
         let attempt = flavors::attempt(ledger.world, self.request, from, &mut |of, amount| {
-            self.chance(ledger, &holders, of, amount, &mut hint)
+            self.chance(ledger, &holders, of, amount, &mut hint, &mut alone)
         })?;
         if attempt.mode == Mode::Fit {
             return Ok(Choice::Fits(attempt));
@@ -64,6 +68,12 @@ impl<'s> Chooser<'_, 's> {
         let charges = ledger.charges_with(self.request, self.request.shape, &attempt.flavors);
         if ledger.quotas.fits(&charges) {
             return Ok(Choice::Preempts(attempt, Vec::new()));
+        }
+        // What is charged in one resource alone has its victims already.
+        if let Some((charge, amount)) = charges.first_key_value().filter(|_| charges.len() == 1)
+            && let Some((_, victims)) = alone.remove(&charge.1).filter(|(searched, _)| searched == amount)
+        {
+            return Ok(Choice::Preempts(attempt, victims));
         }
         match self.victims(ledger, self.request, &attempt.flavors, holders) {
             Ok(FoundVictims { victims, .. }) => Ok(Choice::Preempts(attempt, victims)),
@@ -79,6 +89,7 @@ impl<'s> Chooser<'_, 's> {
         of: FlavorResource,
         amount: i128,
         hint: &mut QueueingHint,
+        alone: &mut FoundAlone,
     ) -> Chance {
         let world = ledger.world;
         let Some(node) = self.request.quota(world) else {
@@ -103,9 +114,12 @@ impl<'s> Chooser<'_, 's> {
             PodSet { count: 1, request: ResourceVec::new().with(of.resource, amount), ..PodSet::default() };
         let shape = Shape { pod_sets: [pod_set].into(), places_open: true, ..Shape::default() };
         let flavors: Flavors = vec![BTreeMap::from([(of.resource, of.flavor)])];
-        let alone = GangRequest { shape: &shape, ..*self.request };
-        match self.victims(ledger, &alone, &flavors, holders) {
-            Ok(FoundVictims { mode, level, .. }) => chance(mode, level),
+        let request = GangRequest { shape: &shape, ..*self.request };
+        match self.victims(ledger, &request, &flavors, holders) {
+            Ok(FoundVictims { victims, mode, level, .. }) => {
+                alone.insert(of, (amount.into(), victims));
+                chance(mode, level)
+            }
             Err(other) => {
                 *hint = (*hint).max(other);
                 chance(Mode::NoVictims, level)
