@@ -188,9 +188,10 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             let leaving = if is_parked { &terminating_before } else { &terminating };
             let fit = fit::first_fit(&cluster, &least);
             let fit = fit.filter(|found| cluster.quotas.must_start(&least, &found.flavors, false));
+            let may_preempt = !gang.gated && !cluster.quotas.has_new_borrowers(gang, &decided);
             let placement = fit.or_else(|| {
                 preemption::first_fit_with_preemption(&mut cluster, world, &least, leaving)
-                    .filter(|found| !gang.gated && cluster.quotas.must_start(&least, &found.flavors, true))
+                    .filter(|found| may_preempt && cluster.quotas.must_start(&least, &found.flavors, true))
             });
             match placement {
                 Some(assignment) => {

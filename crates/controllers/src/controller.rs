@@ -559,8 +559,9 @@ fn plan_until_settled(
         index.settle();
         all.started.extend(started);
         all.stopped.extend(stopped);
-        // A gang that got a place of a scale-up may ask for the next one.
-        if !has_lost_nominations && index.world().generation() == planned {
+        // A gang that got a place of a scale-up may ask for the next one. What the plan has lent may be reclaimed at once.
+        let has_lent = index.world().trees_with_more_borrowed().next().is_some();
+        if !has_lost_nominations && !has_lent && index.world().generation() == planned {
             break;
         }
     }

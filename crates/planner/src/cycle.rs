@@ -11,8 +11,8 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Assignment, Cause, Gang, OrderKey, Plan, QueueingHint, ShapeIx, ShapeRow, Shortage, Snapshot, Time,
-    Verdict, World,
+    Assignment, Cause, Gang, OrderKey, Plan, QueueIx, QueueingHint, QuotaIx, ShapeIx, ShapeRow, Shortage,
+    Snapshot, Time, Verdict, World,
 };
 
 use self::preemption::Part;
@@ -51,6 +51,8 @@ pub(crate) struct Cycle<'s> {
     nominations: BTreeMap<String, (usize, Nomination)>,
     /// The attempts of such gangs, by uid.
     attempts: BTreeMap<String, Attempts>,
+    /// The queues that borrow for such gangs since this cycle admitted them, with the roots of their quota trees.
+    new_borrowers: BTreeSet<(QuotaIx, QueueIx)>,
 }
 
 /// The priority of a gang, and its queueing time.
@@ -91,6 +93,7 @@ impl<'s> Cycle<'s> {
             backfill: None,
             nominations: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            new_borrowers: BTreeSet::new(),
         }
     }
 
@@ -202,8 +205,11 @@ impl<'s> Cycle<'s> {
                 } else if let Some(assignment) = verdict.assignment() {
                     self.heads.record_admission(world, row, assignment);
                 }
-                if matches!(verdict, Verdict::Preempt(_)) && self.is_stepwise(row) {
-                    self.blocked.await_victims(row.queue, head.rank);
+                if self.is_stepwise(row) {
+                    match verdict {
+                        Verdict::Preempt(_) => self.blocked.await_victims(row.queue, head.rank),
+                        _ => self.note_borrower(row.queue),
+                    }
                 }
                 self.plan.verdicts.push((order_key.uid.to_string(), verdict));
                 self.heads.invalidate(world, &row.charges);

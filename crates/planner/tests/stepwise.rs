@@ -180,6 +180,32 @@ fn gangs_behind_one_that_waits_for_its_victims_wait_for_their_turn() {
 }
 
 #[test]
+fn quota_that_was_lent_in_a_cycle_is_reclaimed_in_the_next_one_from_the_gang_that_got_it() {
+    // `b-1` borrows what `a-2` may reclaim in the next round. In the same cycle, `important` would be its only victim.
+    let mut world = parse_world(
+        "flavor   default    quota-only
+         quota    all
+         quota    a          in=all cpu@default=2 reclaim=any
+         quota    b          in=all cpu@default=2 reclaim=any
+         queue    a          quota=a default:cpu
+         queue    b          quota=b default:cpu
+         running  important  queue=b priority=5 main 1x cpu=2 unplaced=1 flavor:cpu=default
+         pending  a-1        queue=a main 1x cpu=1
+         pending  a-2        queue=a main 1x cpu=1
+         pending  b-1        queue=b main 1x cpu=1",
+    );
+    let output = [step(&mut world), step(&mut world)];
+    expect![[r#"
+        a-1  admit  main 1x without node in default; no room: main: there is no node
+        b-1  admit  main 1x without node in default; no room: main: there is no node
+        a-2  wait
+        --
+        a-2  preempt  b-1(reclaimed): main 1x without node in default
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}
+
+#[test]
 fn the_reasons_are_those_of_the_last_attempt() {
     // At first `head` gets `one`, which leaves 1 there; the second attempt gives it `two`.
     let world = parse_world(

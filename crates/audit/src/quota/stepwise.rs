@@ -1,12 +1,14 @@
 //! Gangs whose flavors are chosen one after another, because quota alone decides: none is taken back, so a gang may stay
 //! pending although other flavors, or other victims, would do. After Kueue.
 
-use model::{Gang, Places};
+use std::collections::BTreeMap;
+
+use model::{Gang, Places, Verdict};
 
 use super::{Flavors, Quotas, flavor_choices};
 use crate::quota_only::is_quota_only;
 
-impl Quotas<'_> {
+impl<'w> Quotas<'w> {
     /// Whether a gang has to be admitted with these flavors if they are free, or after preemption.
     pub(crate) fn must_start(&self, gang: &Gang, flavors: &Flavors, preempts: bool) -> bool {
         let Some(queue) = self.world.queues().get(&gang.queue).filter(|_| self.is_stepwise(gang)) else {
@@ -17,6 +19,22 @@ impl Quotas<'_> {
         let charges = self.charges(gang, flavors);
         let is_owned = charges.iter().all(|((node, of), amount)| *amount <= self.subtree_quota(node, *of));
         has_one_choice && (!preempts || is_owned)
+    }
+
+    /// Whether a plan admits a gang of another queue that borrows in the quota tree of this gang: the next plan may preempt it.
+    pub(crate) fn has_new_borrowers(&self, gang: &Gang, decided: &BTreeMap<&str, &Verdict>) -> bool {
+        let node = |gang: &Gang| self.world.queues().get(&gang.queue)?.quota.as_deref();
+        let root = |node| self.path(node).and_then(|path| path.last().copied());
+        let tree = node(gang).and_then(root);
+        let borrows = |node: &&'w str| {
+            self.flavor_resources(node)
+                .into_iter()
+                .any(|of| self.usage(node, of, &[]) > self.subtree_quota(node, of))
+        };
+        let admitted = decided.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
+        let admitted = admitted.filter_map(|(uid, _)| self.world.gang(uid));
+        let others = admitted.filter(|other| other.queue != gang.queue && self.is_stepwise(other));
+        others.filter_map(node).any(|node| root(node) == tree && borrows(&node))
     }
 
     /// Whether quota alone decides about a gang.

@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Shortage, Verdict, Victim, charges};
+use model::{
+    OrderKey, Preemption, QueueIx, QueueingHint, QuotaUsage, Shape, ShapeRow, Shortage, Verdict, Victim,
+    charges,
+};
 
 use super::Cycle;
 use super::turns::Turn;
@@ -113,8 +116,40 @@ impl<'s> Cycle<'s> {
         }
     }
 
-    /// One attempt with the whole gang, else with the largest part of it.
+    /// One attempt. A gang preempts none while a gang of another queue that it may reclaim from was admitted in this cycle: the
+    /// next cycle can choose that one, which has not started, and its turn comes before any other work is lost.
     fn look_at(&mut self, row: &'s ShapeRow, order_key: &OrderKey, attempts: &Attempts) -> Outcome {
+        let outcome = self.whole_or_part(row, order_key, attempts);
+        match &outcome {
+            Outcome::Gets { nomination: Nomination::Preempts(.., victims), .. }
+                if !victims.is_empty() && self.has_new_borrowers(row.queue) =>
+            {
+                Outcome::Lacks(unproven())
+            }
+            _ => outcome,
+        }
+    }
+
+    /// Notes that a gang of a queue was admitted, if the queue borrows now.
+    pub(super) fn note_borrower(&mut self, queue: QueueIx) {
+        let world = self.snapshot.world;
+        let forest = world.forest();
+        let Some(node) = world.quota_of(queue) else { return };
+        let borrows = |of| self.ledger.quotas.used(node, of) > forest.subtree_quota(node, of);
+        if forest.flavor_resources(node).any(borrows) {
+            self.new_borrowers.insert((forest.root(node), queue));
+        }
+    }
+
+    /// Whether this cycle has admitted a gang of another queue that borrows in the quota tree of this one.
+    fn has_new_borrowers(&self, queue: QueueIx) -> bool {
+        let world = self.snapshot.world;
+        let root = world.quota_of(queue).map(|node| world.forest().root(node));
+        self.new_borrowers.iter().any(|(tree, other)| Some(*tree) == root && *other != queue)
+    }
+
+    /// An attempt with the whole gang, else with the largest part of it.
+    fn whole_or_part(&mut self, row: &'s ShapeRow, order_key: &OrderKey, attempts: &Attempts) -> Outcome {
         let from = &attempts.from;
         let gets = |attempt: Attempt, shape: Arc<Shape>, victims: Option<Vec<Victim>>| {
             let Attempt { flavors, level, next, .. } = attempt;
