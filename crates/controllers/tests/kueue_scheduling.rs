@@ -15,7 +15,7 @@ use controllers::{
 };
 use http_body_util::Either;
 use kube::Client;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
@@ -324,6 +324,27 @@ async fn while_workloads_are_admitted_few_others_say_why_they_wait_and_queues_te
     queue_status(&cluster, "free", |status| status["admittedWorkloads"] == 96).await;
     cluster.settled().await;
     assert_eq!(count("workloads/large"), 64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admission_that_no_writer_has_begun_goes_to_a_more_important_workload_without_an_eviction() {
+    let cluster = kueue_cluster().await;
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    queue(&cluster, "team", 10, preemption).await;
+    let (client, written) = slow_and_recorded(&cluster);
+    let count = |of: &str| written.lock().unwrap().iter().filter(|path| path.contains(of)).count();
+    let config = Config { kueue: Kueue::Scheduler, writers: 1, ..Config::default() };
+    let _controller = cluster.start(client, config);
+    for number in 0..10 {
+        submit(&cluster, &format!("low-{number}"), "team", 0, 1, 1).await;
+    }
+    admitted(&cluster, "low-0").await;
+    submit(&cluster, "high", "team", 9, 1, 5).await;
+    admitted(&cluster, "high").await;
+    assert!(count("workloads/low") <= 2, "{:?}", written.lock().unwrap());
+    queue_status(&cluster, "team", |status| status["admittedWorkloads"] == 6).await;
+    let all = cluster.api(&workloads(), "default").list(&ListParams::default()).await.unwrap().items;
+    assert!(all.iter().all(|object| condition(object, "Evicted").is_none()));
 }
 
 /// The number of Workloads that each of these queues says it has.

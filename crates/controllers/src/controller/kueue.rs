@@ -4,6 +4,7 @@ mod figures;
 mod load;
 mod queues;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,7 +23,7 @@ use crate::config::Kueue;
 use crate::error::Error;
 use crate::events::Subject;
 use crate::kueue::metrics::{KueueMetrics, Totals, WorkloadChange};
-use crate::kueue::step::{self, WorkloadEvent, WorkloadStep};
+use crate::kueue::step::{self, WorkloadEvent, WorkloadStep, queued_at};
 use crate::kueue::texts;
 use crate::kueue::write::{self, QueueWrite, WorkloadWrite};
 use crate::observations::{Observation, Source};
@@ -42,6 +43,11 @@ pub(super) struct KueueState {
     /// Workloads that are to say why they wait when they may: whether they have said something before, and since when they
     /// wait.
     reports: BTreeSet<(bool, MicroTime, String)>,
+    /// Workloads that are to be started or stopped when a writer is free. What is written is decided then, so an admission
+    /// that was planned meanwhile for a more important Workload costs no eviction.
+    backlog: BTreeSet<(BacklogRank, String)>,
+    /// Whether an admission was withdrawn that the last plan has counted.
+    has_withdrawn: bool,
     load: Load,
     /// Workloads that have not ended, by uid. Of evicted ones, the queue whose quota they hold, and the eviction.
     running: BTreeMap<String, Option<(String, Condition)>>,
@@ -62,6 +68,10 @@ pub(super) struct KueueState {
     /// When the usage of local queues was written last.
     sampled: BTreeMap<QueueKey, MicroTime>,
 }
+
+/// The order in which Workloads are written: those whose status holds quota, then the highest priority, then the one that was queued
+/// first.
+type BacklogRank = (Reverse<bool>, Reverse<i32>, MicroTime);
 
 /// A Workload whose last writes have failed.
 #[derive(Default)]
@@ -92,7 +102,8 @@ impl KueueState {
         let workloads = self.due.first().map(|(due, _)| *due);
         let has_reports = !self.reports.is_empty() && self.has_reporter();
         let reports = has_reports.then(|| self.load.reports_from());
-        workloads.into_iter().chain(reports).chain(self.figures.due()).min()
+        let plan = self.has_withdrawn.then(MicroTime::default);
+        workloads.into_iter().chain(reports).chain(plan).chain(self.figures.due()).min()
     }
 
     /// The number of Workloads that are being written.
@@ -194,10 +205,16 @@ impl State {
         let now = self.now();
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
+        self.kueue.has_withdrawn = false;
         while self.kueue.due.first().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, uid)) = self.kueue.due.pop_first() {
                 index.mark_workload_dirty(&uid);
             }
+        }
+        while self.has_writer()
+            && let Some((_, uid)) = self.kueue.backlog.pop_first()
+        {
+            self.reconcile_workload(&mut index, &uid, now);
         }
         for uid in index.take_dirty_workloads() {
             self.reconcile_workload(&mut index, &uid, now);
@@ -214,6 +231,11 @@ impl State {
             self.figures_changed(&index, key, now);
         }
         self.write_queues(&index, now);
+    }
+
+    /// Whether another Workload may be started or stopped.
+    fn has_writer(&self) -> bool {
+        self.kueue.writing.len() - self.kueue.reporting.len() < self.config.writers.max(1)
     }
 
     fn reconcile_workload(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
@@ -243,28 +265,44 @@ impl State {
         if self.kueue.failures.get(uid).is_some_and(has_failed) {
             return; // It is due at that time.
         }
-        let (write, events) = match step::decide(index, row, now, pending_since, &self.config.kueue_options) {
+        let may_report = self.kueue.permits_report(now);
+        let step = step::decide(index, row, now, pending_since, may_report, &self.config.kueue_options);
+        let report =
+            || (row.object.status.condition(QUOTA_RESERVED).is_some(), pending_since, uid.to_owned());
+        let (write, events) = match step {
             WorkloadStep::Await(due) => {
                 self.kueue.due.extend(due.map(|due| (due, uid.to_owned())));
                 let failed = step::second_pass_failed(index, row);
                 return self.tell_second_pass(index, uid, failed);
             }
             WorkloadStep::Write(status, events) => (WorkloadWrite::Status(status), events),
+            WorkloadStep::Report => {
+                self.kueue.reports.insert(report());
+                return;
+            }
             WorkloadStep::Deactivate => (WorkloadWrite::Spec(json!({"active": false})), Vec::new()),
             WorkloadStep::Reprioritize(priority) => {
                 (WorkloadWrite::Spec(json!({"priority": priority})), Vec::new())
             }
             WorkloadStep::Delete => (WorkloadWrite::Delete, vec![step::deleted()]),
-            WorkloadStep::Withdraw => return index.admission_failed(uid),
+            WorkloadStep::Withdraw => {
+                self.kueue.has_withdrawn = true;
+                return index.admission_failed(uid);
+            }
         };
         if row.is_pending() && write.status().is_some() {
-            if !self.kueue.permits_report(now) {
-                let has_said = row.object.status.condition(QUOTA_RESERVED).is_some();
-                self.kueue.reports.insert((has_said, pending_since, uid.to_owned()));
+            if !may_report {
+                self.kueue.reports.insert(report());
                 return;
             }
             self.kueue.reporting.insert(uid.to_owned());
             self.kueue.load.report(now);
+        } else if !self.has_writer() {
+            let object = &row.object;
+            let holds_quota = object.status.is(QUOTA_RESERVED);
+            let rank = (Reverse(holds_quota), Reverse(object.spec.priority), queued_at(object, now));
+            self.kueue.backlog.insert((rank, uid.to_owned()));
+            return;
         } else {
             self.kueue.load.begin();
         }

@@ -40,6 +40,8 @@ pub(crate) enum WorkloadStep {
     Await(Option<MicroTime>),
     /// Write the admission status, then record the Events.
     Write(Box<Status>, Vec<WorkloadEvent>),
+    /// Say why it waits, once it may.
+    Report,
     /// Withdraw an admission that is not written: the places went to another gang.
     Withdraw,
     /// Set `spec.active` to false.
@@ -69,12 +71,14 @@ pub(crate) fn deleted() -> WorkloadEvent {
     WorkloadEvent { is_warning: false, reason: "Deleted".into(), text: text.into(), about: None }
 }
 
-/// Decides the next step. `pending_since` is when this process saw the Workload pending first.
+/// Decides the next step. `pending_since` is when this process saw the Workload pending first. What a Workload lacks is found out
+/// only if `may_report`.
 pub(crate) fn decide(
     index: &Index,
     row: &WorkloadRow,
     now: MicroTime,
     pending_since: MicroTime,
+    may_report: bool,
     options: &KueueOptions,
 ) -> WorkloadStep {
     let object = &row.object;
@@ -124,7 +128,9 @@ pub(crate) fn decide(
         WorkloadPhase::Reserved(_) => decision.hold(),
         WorkloadPhase::Inadmissible(blocker) => decision.block(blocker),
         WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) | WorkloadPhase::AwaitsPods => {
-            decision.wait(pending_since);
+            if let Some(later) = decision.wait(pending_since, may_report) {
+                return later;
+            }
         }
     }
     decision.step()

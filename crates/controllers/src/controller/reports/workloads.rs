@@ -103,7 +103,7 @@ fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhas
             "it fits, and waits until the pods of all admitted Workloads are ready".into(),
         ]),
         WorkloadPhase::Starting(_) => {
-            let step = step::decide(index, row, now, now, &KueueOptions::default());
+            let step = step::decide(index, row, now, now, false, &KueueOptions::default());
             let WorkloadStep::Write(decided, _) = step else {
                 return WorkloadReportPhase::Holds(held(index, row, status));
             };

@@ -8,6 +8,7 @@ use model::{Cause, Gang, Preemption, Shortage, Verdict};
 use serde_json::{Map, Value, json};
 
 use super::Decision;
+use crate::kueue::step::WorkloadStep;
 use crate::kueue::texts;
 
 /// How long a Workload waits before its status says why, in microseconds. One that is admitted meanwhile costs one write.
@@ -93,25 +94,32 @@ impl<'a> Decision<'a> {
         self.row.object.status.condition(QUOTA_RESERVED).is_some_and(|known| known.reason == GATED)
     }
 
-    /// A Workload that waits for quota says why, after a pause in which it may be admitted.
-    pub(super) fn wait(&mut self, pending_since: MicroTime) {
+    /// A Workload that waits for quota says why, after a pause in which it may be admitted. If it may not yet, and the reason
+    /// takes a search, that is the next step.
+    pub(super) fn wait(&mut self, pending_since: MicroTime, may_report: bool) -> Option<WorkloadStep> {
         if self.was_gated() {
             let reason = if self.options.names_causes { "PendingEvaluation" } else { "Pending" };
             self.report(reason, "AdmissionGatedBy cleared, waiting for quota reservation", false);
             self.event(false, "AdmissionGateCleared", "Admission gate cleared, workload is now admissible");
-            return;
+            return None;
         }
         if self.row.phase == WorkloadPhase::AwaitsPods {
             let reason = if self.options.names_causes { "WaitingForPodsReady" } else { "Waiting" };
             self.report(reason, AWAITS_PODS, false);
-            return;
+            return None;
         }
-        let Some(hindrance) = self.hindrance() else { return self.wait_for_plan() };
+        let Some(hindrance) = self.hindrance() else {
+            self.wait_for_plan();
+            return None;
+        };
         let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
         let is_at_once = self.options.states_at_once && self.status.condition(QUOTA_RESERVED).is_none();
         if self.status == self.row.object.status && due > self.now && !is_at_once {
             self.due = Some(due);
-            return;
+            return None;
+        }
+        if !may_report {
+            return Some(WorkloadStep::Report);
         }
         let reason = if self.options.names_causes { hindrance.reason() } else { "Pending" };
         let why = if self.is_bypassed(reason) { BYPASSED.to_owned() } else { hindrance.text(self.index) };
@@ -121,6 +129,7 @@ impl<'a> Decision<'a> {
         if verdict.is_some_and(texts::is_gated) {
             self.transition().block_on_gates(&why);
         }
+        None
     }
 
     /// Whether a Workload says that it was not tried: an equal one has told the reason, and this one has none of its own.
