@@ -223,6 +223,13 @@ impl<'w> ClusterState<'w> {
         self.quotas.charge("", &elastic::as_placed(gang, assignment), &assignment.flavors);
     }
 
+    /// The same for a gang that waits for its victims, whose quota can be suspended.
+    pub(crate) fn charge_preemptor(&mut self, gang: &Gang, assignment: &Assignment) {
+        self.charge_nodes(gang, assignment);
+        self.charge_excess(gang, assignment);
+        self.quotas.charge(&gang.uid, &elastic::as_placed(gang, assignment), &assignment.flavors);
+    }
+
     /// Reserves the resources that an admitted gang declares beyond its pods.
     pub(crate) fn charge_excess(&mut self, gang: &Gang, assignment: &Assignment) {
         self.add_aggregate_reservation(gang, excess_beside(gang, assignment));

@@ -150,7 +150,15 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 if check_placement(&cluster, gang, assignment, &mut found) {
                     let flavors = &assignment.flavors;
                     fungibility::check_admitted(&mut cluster, world, gang, flavors, &terminating, &mut found);
-                    cluster.check(gang, assignment, &mut found);
+                    let awaiting = awaiting.uids();
+                    preemption::check_beside(
+                        &mut cluster,
+                        gang,
+                        assignment,
+                        &awaiting,
+                        &terminating,
+                        &mut found,
+                    );
                     cluster.charge(gang, assignment);
                 }
                 continue;

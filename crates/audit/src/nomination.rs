@@ -32,6 +32,11 @@ impl<'w> Awaiting<'w> {
         Self { snapshot: *snapshot, gangs }
     }
 
+    /// Their uids.
+    pub(crate) fn uids(&self) -> Vec<&'w str> {
+        self.gangs.iter().map(|gang| gang.uid.as_str()).collect()
+    }
+
     /// The gang that another one of its queue has to wait behind.
     pub(crate) fn first_before(&self, gang: &Gang) -> Option<&'w Gang> {
         let Snapshot { world, now } = self.snapshot;

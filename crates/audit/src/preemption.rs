@@ -75,12 +75,18 @@ pub(crate) fn check_nominated(
     for uid in &behind {
         cluster.suspend(uid);
     }
+    let terminating = terminating(snapshot.world);
+    let mut awaiting: Vec<&str> = Vec::new();
     for gang in gangs {
         let GangState::Nominated(preemption) = &gang.state else { continue };
         if behind.contains(gang.uid.as_str()) {
             cluster.resume(&gang.uid);
         }
-        let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else { continue };
+        let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else {
+            let waits = behind.contains(gang.uid.as_str()) && !decided.contains_key(gang.uid.as_str());
+            awaiting.extend(waits.then_some(gang.uid.as_str()));
+            continue;
+        };
         let placement = |assignment| elastic::held(gang, assignment).1.pod_sets;
         if placement(assignment) != placement(&preemption.assignment) {
             found.push(Violation::NominationChanged { gang: gang.key.clone() });
@@ -88,9 +94,33 @@ pub(crate) fn check_nominated(
         cluster.suspend(&gang.uid);
         let gang = &as_nominated(gang, &preemption.assignment);
         if check_placement(cluster, gang, assignment, found) {
-            cluster.check(gang, assignment, found);
+            check_beside(cluster, gang, assignment, &awaiting, &terminating, found);
         }
         cluster.resume(&gang.uid);
+    }
+}
+
+/// Checks an admission. Where quota alone decides, quota has to be enough now, while the gangs of `awaiting` wait for their victims,
+/// and later, when all of `terminating` are gone; not for both at once.
+pub(crate) fn check_beside(
+    cluster: &mut ClusterState<'_>,
+    gang: &Gang,
+    assignment: &Assignment,
+    awaiting: &[&str],
+    terminating: &BTreeSet<String>,
+    found: &mut Vec<Violation>,
+) {
+    let mut together = Vec::new();
+    cluster.check(gang, assignment, &mut together);
+    if together.is_empty() || !cluster.quotas.is_stepwise(gang) {
+        return found.append(&mut together);
+    }
+    let terminating: Vec<&str> = terminating.iter().map(String::as_str).collect();
+    for gone in [awaiting, &*terminating] {
+        let gone = gone.iter().filter(|uid| **uid != gang.uid);
+        gone.clone().for_each(|uid| cluster.suspend(uid));
+        cluster.check(gang, assignment, found);
+        gone.for_each(|uid| cluster.resume(uid));
     }
 }
 
@@ -149,7 +179,7 @@ pub(crate) fn check(
     }
     if check_placement(cluster, whole, assignment, found) {
         cluster.check(whole, assignment, found);
-        cluster.charge(whole, assignment);
+        cluster.charge_preemptor(whole, assignment);
     }
     for uid in before.iter().chain(victims.iter().map(|victim| &victim.uid)) {
         cluster.resume(uid);

@@ -11,8 +11,8 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Assignment, Cause, Gang, OrderKey, Plan, QueueIx, QueueingHint, QuotaIx, ShapeIx, ShapeRow, Shortage,
-    Snapshot, Time, Verdict, World,
+    Assignment, Cause, Charges, Gang, OrderKey, Plan, QueueIx, QueueingHint, QuotaIx, ShapeIx, ShapeRow,
+    Shortage, Snapshot, Time, Verdict, World,
 };
 
 use self::preemption::Part;
@@ -51,6 +51,8 @@ pub(crate) struct Cycle<'s> {
     nominations: BTreeMap<String, (usize, Nomination)>,
     /// The attempts of such gangs, by uid.
     attempts: BTreeMap<String, Attempts>,
+    /// The charges of such gangs that wait for their victims.
+    awaiting: Vec<Charges>,
     /// The queues that borrow for such gangs since this cycle admitted them, with the roots of their quota trees.
     new_borrowers: BTreeSet<(QuotaIx, QueueIx)>,
 }
@@ -93,6 +95,7 @@ impl<'s> Cycle<'s> {
             backfill: None,
             nominations: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            awaiting: Vec::new(),
             new_borrowers: BTreeSet::new(),
         }
     }
@@ -206,8 +209,12 @@ impl<'s> Cycle<'s> {
                     self.heads.record_admission(world, row, assignment);
                 }
                 if self.is_stepwise(row) {
-                    match verdict {
-                        Verdict::Preempt(_) => self.blocked.await_victims(row.queue, head.rank),
+                    match &verdict {
+                        Verdict::Preempt(preemption) => {
+                            let request = GangRequest::of(row);
+                            self.awaiting.push(self.ledger.charges(&request, &preemption.assignment));
+                            self.blocked.await_victims(row.queue, head.rank);
+                        }
                         _ => self.note_borrower(row.queue),
                     }
                 }

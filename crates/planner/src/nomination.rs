@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Assignment, Cause, FreeResources, Gang, Preemption, QueueingHint, Shape, Shortage, Sum, Verdict, Victim,
+    Assignment, Cause, Charges, FreeResources, Gang, Preemption, QueueingHint, Shape, Shortage, Sum, Verdict,
+    Victim,
 };
 
 use crate::aggregate_reservations::AggregateReservations;
@@ -12,16 +13,49 @@ use crate::fit::try_fit;
 use crate::flavors::{are_allowed, with_flavor_constraints};
 use crate::ledger::Ledger;
 use crate::preemption::{Holders, ReleasedHolders};
-use crate::quota::{exceeds_potential, is_counted, is_open};
+use crate::quota::{Quotas, exceeds_potential, is_counted, is_open};
 use crate::request::GangRequest;
 use crate::{pod_rules, topology};
 
-/// The verdict for a nominated gang; none while its victims are still terminating.
+/// Whether quota is enough for these charges at any time: now, while the gangs that `awaiting` charges wait for their victims, and
+/// later, when all that terminates is gone, `victims` of this cycle among it. Both are in the ledger, which stays as it was.
+///
+/// The sum of both would keep the quota of other queues from them while victims terminate. Kueue looks at the usage with all
+/// victims for the present, and at that without them where it preempts (`pkg/scheduler/scheduler.go`, v0.19).
+pub(crate) fn fits_beside(
+    ledger: &mut Ledger<'_>,
+    holders: &Holders<'_>,
+    victims: &BTreeSet<String>,
+    awaiting: &[Charges],
+    charges: &Charges,
+) -> bool {
+    if ledger.quotas.fits(charges) {
+        return true;
+    }
+    if !without(&ledger.quotas, awaiting).fits(charges) {
+        return false;
+    }
+    let released = ReleasedHolders::of(ledger, holders, victims);
+    let fits = ledger.quotas.fits(charges);
+    released.undo(ledger, &[]);
+    fits
+}
+
+/// The usage without the gangs that wait for their victims, which these charges are of.
+pub(crate) fn without<'w>(quotas: &Quotas<'w>, awaiting: &[Charges]) -> Quotas<'w> {
+    let mut present = quotas.clone();
+    awaiting.iter().for_each(|charges| present.release(charges));
+    present
+}
+
+/// The verdict for a nominated gang; none while its victims are still terminating. Where quota alone decides, `awaiting` has the charges
+/// of the gangs before it that wait for theirs.
 pub(crate) fn decide(
     ledger: &mut Ledger<'_>,
     holders: &Holders<'_>,
     gang: &Gang,
     preemption: &Preemption,
+    awaiting: &[Charges],
 ) -> Option<Verdict> {
     let Preemption { victims, assignment } = preemption;
     // It may have been scaled down since.
@@ -36,10 +70,11 @@ pub(crate) fn decide(
     ledger.release(&gang.uid);
     let charges = ledger.charges(&request, assignment);
     let narrow = with_flavor_constraints(ledger.world, &shape, &assignment.flavors);
+    let is_enough = fits_beside(ledger, holders, &BTreeSet::new(), awaiting, &charges);
     let is_open = is_open(ledger.world, &request) && are_allowed(ledger.world, &request, &assignment.flavors);
     if is_open
         && is_whole()
-        && ledger.quotas.fits(&charges)
+        && is_enough
         && is_placement_free(
             ledger,
             &narrow.placed(assignment).without(&assignment.unplaced),
@@ -59,12 +94,12 @@ pub(crate) fn decide(
         return Some(lost(victims)); // The quota has shrunk: it does not wait for its victims in vain.
     }
     let elsewhere = victims.is_empty() && try_fit(ledger, &request).is_ok();
-    let awaits_quota = !ledger.quotas.fits(&charges) && {
+    let awaits_quota = !is_enough && {
         let victims = BTreeSet::new();
         let released = ReleasedHolders::of(ledger, holders, &victims);
-        let is_enough = ledger.quotas.fits(&charges);
+        let will_fit = ledger.quotas.fits(&charges);
         released.undo(ledger, &[]);
-        is_enough
+        will_fit
     };
     ledger.restore(&gang.uid);
     let world = ledger.world;

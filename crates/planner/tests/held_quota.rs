@@ -48,9 +48,9 @@ fn nothing_is_held_where_everything_can_be_reclaimed_or_others_may_pass() {
     check(
         &world("reclaim=any", "strict reserves=none"),
         &expect![[r#"
-        first  preempt  lent(reclaimed): main 4x without node in default
-        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
-    "#]],
+            first  preempt  lent(reclaimed): main 4x without node in default
+            steals  admit  main 2x without node in default; no room: main: there is no node
+        "#]],
     );
     check(
         &world("", "reserves=none"),

@@ -272,7 +272,7 @@ fn a_nominated_gang_takes_what_its_victims_have_left_although_another_one_waits_
         second  preempt  high(reclaimed): main 1x without node in default
         --
         first  admit  main 1x without node in default; no room: main: there is no node
-        mid  wait  needs 3 cpu in flavor default; quota b has 0 of at most 6 left
+        mid  wait  needs 3 cpu in flavor default; quota b has 1 of at most 6 left
         --
         second  admit  main 1x without node in default; no room: main: there is no node
         high  wait  needs 3 cpu in flavor default; quota b has 2 of at most 6 left

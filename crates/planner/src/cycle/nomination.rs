@@ -30,10 +30,12 @@ impl<'s> Cycle<'s> {
             if is_stepwise {
                 self.ledger.restore(&gang.uid);
             }
-            let verdict = nomination::decide(&mut self.ledger, &self.holders, gang, preemption);
+            let awaiting = if is_stepwise { &*self.awaiting } else { &[] };
+            let verdict = nomination::decide(&mut self.ledger, &self.holders, gang, preemption, awaiting);
             let is_admitted = matches!(verdict, Some(Verdict::Admit(_)));
             if !is_admitted && is_stepwise {
                 self.blocked.await_victims(gang.queue, gang.sort_key(self.snapshot.now));
+                self.awaiting.extend(world.charged(&gang.uid).cloned());
             }
             admitted.extend(is_admitted.then_some(gang.queue));
             self.plan.verdicts.extend(verdict.map(|verdict| (gang.uid.clone(), verdict)));

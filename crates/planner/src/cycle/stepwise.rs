@@ -13,6 +13,7 @@ use super::Cycle;
 use super::turns::Turn;
 use crate::fit;
 use crate::flavors::{Attempt, Attempts, Progress, is_stepwise};
+use crate::nomination::{fits_beside, without};
 use crate::order::RowHead;
 use crate::preemption::{Choice, Chooser, ReleasedHolders};
 use crate::request::{Flavors, GangRequest, Refusal};
@@ -80,7 +81,12 @@ impl<'s> Cycle<'s> {
         match nomination {
             Nomination::Fits(shape, flavors) => {
                 let request = GangRequest { shape: &shape, ..GangRequest::of(row) };
-                let fit = fit::try_fit_with(&self.ledger, &request, &flavors).ok()?;
+                let charges = self.ledger.charges_with(&request, &shape, &flavors);
+                let (victims, awaiting) = (&self.victims, &self.awaiting);
+                if !fits_beside(&mut self.ledger, &self.holders, victims, awaiting, &charges) {
+                    return None;
+                }
+                let fit = fit::place_with(&self.ledger, &request, &flavors).ok()?;
                 Some(self.admit(row, order_key, &fit))
             }
             Nomination::Preempts(shape, flavors, victims) => {
@@ -195,7 +201,7 @@ impl<'s> Cycle<'s> {
         let Some(gang) = self.snapshot.world.gang(&order_key.uid) else {
             return Err((Vec::new(), QueueingHint::ClusterChange));
         };
-        let unreleased = self.ledger.quotas.clone();
+        let present = without(&self.ledger.quotas, &self.awaiting);
         let victims = &self.victims;
         let released = ReleasedHolders::of(&mut self.ledger, &self.holders, victims);
         let preemptors: BTreeSet<&str> = self.snapshot.world.preemptors_of(&order_key.uid);
@@ -204,7 +210,7 @@ impl<'s> Cycle<'s> {
             holders: &self.holders,
             gang,
             request: &GangRequest { shape, ..GangRequest::of(row) },
-            unreleased: &unreleased,
+            present: &present,
             preemptors: &preemptors,
             is_spared: &|uid| victims.contains(uid) || *uid == *order_key.uid,
         };

@@ -32,8 +32,8 @@ pub(crate) struct Chooser<'a, 's> {
     pub(crate) holders: &'a Holders<'s>,
     pub(crate) gang: &'s Gang,
     pub(crate) request: &'a GangRequest<'a>,
-    /// The usage with the terminating gangs.
-    pub(crate) unreleased: &'a Quotas<'s>,
+    /// The usage with the terminating gangs, and without those that wait for them.
+    pub(crate) present: &'a Quotas<'s>,
     /// Those for which the gang was preempted itself.
     pub(crate) preemptors: &'a BTreeSet<&'a str>,
     pub(crate) is_spared: &'a dyn Fn(&str) -> bool,
@@ -96,17 +96,20 @@ impl<'s> Chooser<'_, 's> {
             return Chance { mode: Mode::Fit, level: 0, available: amount };
         };
         let forest = world.forest();
-        let available = forest.available(self.unreleased, node, of).max(0);
-        let level = forest.borrowing_level(self.unreleased, node, of, amount);
-        let chance = |mode, level| Chance { mode, level, available };
-        if amount <= available {
-            return chance(Mode::Fit, level);
+        let available = forest.available(self.present, node, of).max(0);
+        let later = forest.available(&ledger.quotas, node, of).max(0);
+        let level = forest.borrowing_level(self.present, node, of, amount);
+        if amount <= available.min(later) {
+            return Chance { mode: Mode::Fit, level, available };
         }
-        if !may_preempt_for(self.unreleased, node, of, amount) {
+        // What is free now may be what others wait for.
+        let available = if amount <= available { later } else { available };
+        let chance = |mode, level| Chance { mode, level, available };
+        if !may_preempt_for(self.present, node, of, amount) {
             return chance(Mode::Never, level);
         }
         let Some(holders) = holders() else { return chance(Mode::NoVictims, level) };
-        if amount <= forest.available(&ledger.quotas, node, of).max(0) {
+        if amount <= later {
             return chance(Mode::Reclaim, forest.borrowing_level(&ledger.quotas, node, of, amount));
         }
         let amount = i64::try_from(amount).unwrap_or(Amount::MAX.0);
