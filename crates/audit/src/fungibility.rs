@@ -43,9 +43,12 @@ pub(crate) fn is_needless(
         let (other, other_level) = (*other, *other_level);
         let is_better = rank(queue, 0, other_level) < rank(queue, 1, level);
         let ends_search = other_level == 0 || !tries_next_when_borrowing(queue);
+        // A gang whose flavors are chosen one after another takes no choice back for other flavors.
+        let must_start = || cluster.quotas.must_start(gang, &all[other], false);
         match other.cmp(&at) {
-            std::cmp::Ordering::Less => ends_search || !stops && is_better,
             std::cmp::Ordering::Equal => true,
+            _ if !must_start() => false,
+            std::cmp::Ordering::Less => ends_search || !stops && is_better,
             std::cmp::Ordering::Greater => !may_preempt_first && is_better,
         }
     })

@@ -25,7 +25,7 @@ use kueue_chaos::script::Script;
 use kueue_chaos::world::World;
 
 /// Seeds of a run without `CHAOS_SEEDS`: some, and those that have failed once.
-const SEEDS: (RangeInclusive<u64>, [u64; 1]) = (1..=12, [214]);
+const SEEDS: (RangeInclusive<u64>, [u64; 2]) = (1..=12, [201, 214]);
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
 const STEP: Duration = Duration::from_secs(30);

@@ -82,6 +82,23 @@ fn a_flavor_that_was_the_best_of_all_is_not_taken_back() {
 }
 
 #[test]
+fn a_gang_preempts_rather_than_take_a_choice_back() {
+    // `head` in `two` would leave room for `worker` in `one`.
+    check(
+        "flavor   one      quota-only
+         flavor   two      quota-only
+         quota    q        cpu@one=8 cpu@two=8 within=lower-priority
+         queue    q        quota=q one,two:cpu
+         running  low-1    queue=q main 5x cpu=1 unplaced=5 flavor:cpu=one
+         running  low-2    queue=q main 6x cpu=1 unplaced=6 flavor:cpu=two
+         pending  g        priority=1 queue=q head 1x cpu=1 worker 3x cpu=1",
+        &expect![[r#"
+            g  preempt  low-1(in-queue): head 1x without node in one; worker 3x without node in one
+        "#]],
+    );
+}
+
+#[test]
 fn a_gang_preempts_in_its_own_queue_only_within_what_the_queue_owns() {
     let world = |borrowing: &str| {
         format!(
