@@ -209,13 +209,12 @@ impl<'s> Cycle<'s> {
                     self.heads.record_admission(world, row, assignment);
                 }
                 if self.is_stepwise(row) {
-                    match &verdict {
-                        Verdict::Preempt(preemption) => {
-                            let request = GangRequest::of(row);
-                            self.awaiting.push(self.ledger.charges(&request, &preemption.assignment));
-                            self.blocked.await_victims(row.queue, head.rank);
-                        }
-                        _ => self.note_borrower(row.queue),
+                    if let Verdict::Preempt(preemption) = &verdict {
+                        let charges = self.ledger.charges(&GangRequest::of(row), &preemption.assignment);
+                        self.awaiting.push(charges);
+                        self.blocked.await_victims(row.queue, head.rank);
+                    } else {
+                        self.note_borrower(row.queue);
                     }
                 }
                 self.plan.verdicts.push((order_key.uid.to_string(), verdict));

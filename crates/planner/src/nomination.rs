@@ -44,7 +44,9 @@ pub(crate) fn fits_beside(
 /// The usage without the gangs that wait for their victims, which these charges are of.
 pub(crate) fn without<'w>(quotas: &Quotas<'w>, awaiting: &[Charges]) -> Quotas<'w> {
     let mut present = quotas.clone();
-    awaiting.iter().for_each(|charges| present.release(charges));
+    for charges in awaiting {
+        present.release(charges);
+    }
     present
 }
 

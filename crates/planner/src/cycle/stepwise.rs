@@ -126,14 +126,13 @@ impl<'s> Cycle<'s> {
     /// next cycle can choose that one, which has not started, and its turn comes before any other work is lost.
     fn look_at(&mut self, row: &'s ShapeRow, order_key: &OrderKey, attempts: &Attempts) -> Outcome {
         let outcome = self.whole_or_part(row, order_key, attempts);
-        match &outcome {
-            Outcome::Gets { nomination: Nomination::Preempts(.., victims), .. }
-                if !victims.is_empty() && self.has_new_borrowers(row.queue) =>
-            {
-                Outcome::Lacks(unproven())
-            }
-            _ => outcome,
+        if let Outcome::Gets { nomination: Nomination::Preempts(.., victims), .. } = &outcome
+            && !victims.is_empty()
+            && self.has_new_borrowers(row.queue)
+        {
+            return Outcome::Lacks(unproven());
         }
+        outcome
     }
 
     /// Notes that a gang of a queue was admitted, if the queue borrows now.
