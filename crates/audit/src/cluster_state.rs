@@ -218,16 +218,18 @@ impl<'w> ClusterState<'w> {
 
     /// Charges an admitted gang to nodes and quota.
     pub(crate) fn charge(&mut self, gang: &Gang, assignment: &Assignment) {
-        self.charge_nodes(gang, assignment);
-        self.charge_excess(gang, assignment);
-        self.quotas.charge("", &elastic::as_placed(gang, assignment), &assignment.flavors);
+        self.charge_as("", gang, assignment);
     }
 
     /// The same for a gang that waits for its victims, whose quota can be suspended.
     pub(crate) fn charge_preemptor(&mut self, gang: &Gang, assignment: &Assignment) {
+        self.charge_as(&gang.uid, gang, assignment);
+    }
+
+    fn charge_as(&mut self, holder: &str, gang: &Gang, assignment: &Assignment) {
         self.charge_nodes(gang, assignment);
         self.charge_excess(gang, assignment);
-        self.quotas.charge(&gang.uid, &elastic::as_placed(gang, assignment), &assignment.flavors);
+        self.quotas.charge(holder, &elastic::as_placed(gang, assignment), &assignment.flavors);
     }
 
     /// Reserves the resources that an admitted gang declares beyond its pods.
