@@ -100,6 +100,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let mut cluster = ClusterState::of(world);
     let awaiting = Awaiting::of(snapshot, &cluster.quotas, &decided);
     awaiting.check(plan, &mut found);
+    let awaiting_uids = awaiting.uids();
     let holding = HoldingHeads::of(&cluster, &strict_heads);
     cluster.quotas.set_holding(&holding.roots());
     check_admission_order(&cluster, plan, &pending, &mut found);
@@ -150,12 +151,11 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 if check_placement(&cluster, gang, assignment, &mut found) {
                     let flavors = &assignment.flavors;
                     fungibility::check_admitted(&mut cluster, world, gang, flavors, &terminating, &mut found);
-                    let awaiting = awaiting.uids();
                     preemption::check_beside(
                         &mut cluster,
                         gang,
                         assignment,
-                        &awaiting,
+                        &awaiting_uids,
                         &terminating,
                         &mut found,
                     );
@@ -196,10 +196,12 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             let leaving = if is_parked { &terminating_before } else { &terminating };
             let fit = fit::first_fit(&cluster, &least);
             let fit = fit.filter(|found| cluster.quotas.must_start(&least, &found.flavors, false));
-            let may_preempt = !gang.gated && !cluster.quotas.has_new_borrowers(gang, &decided);
             let placement = fit.or_else(|| {
+                if gang.gated || cluster.quotas.has_new_borrowers(gang, &decided) {
+                    return None;
+                }
                 preemption::first_fit_with_preemption(&mut cluster, world, &least, leaving)
-                    .filter(|found| may_preempt && cluster.quotas.must_start(&least, &found.flavors, true))
+                    .filter(|found| cluster.quotas.must_start(&least, &found.flavors, true))
             });
             match placement {
                 Some(assignment) => {

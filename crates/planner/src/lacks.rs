@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use model::{Gang, GangState, Snapshot};
+use model::{GangState, Snapshot};
 
 use crate::flavors::{Attempts, Lack, is_stepwise};
 use crate::ledger::Ledger;
-use crate::nomination::without;
+use crate::nomination;
 use crate::preemption::{Choice, Chooser, Holders, ReleasedHolders};
 use crate::request::GangRequest;
 
@@ -21,10 +21,9 @@ pub fn lacks(snapshot: &Snapshot<'_>, gang: &str) -> Option<Vec<Lack>> {
         return None;
     }
     let mut ledger = Ledger::of(world);
-    let awaits = |other: &&Gang| is_stepwise(world, &GangRequest::of_gang(other, &other.shape()));
     let awaiting: Vec<_> =
-        world.nominated().filter(awaits).filter_map(|other| world.charged(&other.uid)).cloned().collect();
-    let present = without(&ledger.quotas, &awaiting);
+        nomination::stepwise(world).filter_map(|other| world.charged(&other.uid)).cloned().collect();
+    let present = nomination::without(&ledger.quotas, &awaiting);
     let holders = Holders::of(world);
     let victims = BTreeSet::new();
     let released = ReleasedHolders::of(&mut ledger, &holders, &victims);

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Assignment, Cause, Charges, FreeResources, Gang, Preemption, QueueingHint, Shape, Shortage, Sum, Verdict,
-    Victim,
+    Victim, World,
 };
 
 use crate::aggregate_reservations::AggregateReservations;
 use crate::fit::try_fit;
-use crate::flavors::{are_allowed, with_flavor_constraints};
+use crate::flavors::{are_allowed, is_stepwise, with_flavor_constraints};
 use crate::ledger::Ledger;
 use crate::preemption::{Holders, ReleasedHolders};
 use crate::quota::{Quotas, exceeds_potential, is_counted, is_open};
@@ -29,16 +29,26 @@ pub(crate) fn fits_beside(
     awaiting: &[Charges],
     charges: &Charges,
 ) -> bool {
-    if ledger.quotas.fits(charges) {
-        return true;
-    }
-    if !without(&ledger.quotas, awaiting).fits(charges) {
-        return false;
-    }
+    ledger.quotas.fits(charges)
+        || without(&ledger.quotas, awaiting).fits(charges) && fits_later(ledger, holders, victims, charges)
+}
+
+/// Whether quota is enough when all that terminates is gone. Leaves the ledger as it was.
+fn fits_later(
+    ledger: &mut Ledger<'_>,
+    holders: &Holders<'_>,
+    victims: &BTreeSet<String>,
+    charges: &Charges,
+) -> bool {
     let released = ReleasedHolders::of(ledger, holders, victims);
     let fits = ledger.quotas.fits(charges);
     released.undo(ledger, &[]);
     fits
+}
+
+/// The nominated gangs about which quota alone decides.
+pub(crate) fn stepwise(world: &World) -> impl Iterator<Item = &Gang> {
+    world.nominated().filter(|gang| is_stepwise(world, &GangRequest::of_gang(gang, &gang.shape())))
 }
 
 /// The usage without the gangs that wait for their victims, which these charges are of.
@@ -72,7 +82,8 @@ pub(crate) fn decide(
     ledger.release(&gang.uid);
     let charges = ledger.charges(&request, assignment);
     let narrow = with_flavor_constraints(ledger.world, &shape, &assignment.flavors);
-    let is_enough = fits_beside(ledger, holders, &BTreeSet::new(), awaiting, &charges);
+    let new_victims = BTreeSet::new(); // Nominated gangs are decided about first.
+    let is_enough = fits_beside(ledger, holders, &new_victims, awaiting, &charges);
     let is_open = is_open(ledger.world, &request) && are_allowed(ledger.world, &request, &assignment.flavors);
     if is_open
         && is_whole()
@@ -96,13 +107,7 @@ pub(crate) fn decide(
         return Some(lost(victims)); // The quota has shrunk: it does not wait for its victims in vain.
     }
     let elsewhere = victims.is_empty() && try_fit(ledger, &request).is_ok();
-    let awaits_quota = !is_enough && {
-        let victims = BTreeSet::new();
-        let released = ReleasedHolders::of(ledger, holders, &victims);
-        let will_fit = ledger.quotas.fits(&charges);
-        released.undo(ledger, &[]);
-        will_fit
-    };
+    let awaits_quota = !is_enough && fits_later(ledger, holders, &new_victims, &charges);
     ledger.restore(&gang.uid);
     let world = ledger.world;
     let names: BTreeSet<&str> = assignment.nodes().collect();

@@ -267,8 +267,6 @@ impl State {
         }
         let may_report = self.kueue.permits_report(now);
         let step = step::decide(index, row, now, pending_since, may_report, &self.config.kueue_options);
-        let report =
-            || (row.object.status.condition(QUOTA_RESERVED).is_some(), pending_since, uid.to_owned());
         let (write, events) = match step {
             WorkloadStep::Await(due) => {
                 self.kueue.due.extend(due.map(|due| (due, uid.to_owned())));
@@ -277,7 +275,8 @@ impl State {
             }
             WorkloadStep::Write(status, events) => (WorkloadWrite::Status(status), events),
             WorkloadStep::Report => {
-                self.kueue.reports.insert(report());
+                let has_said = row.object.status.condition(QUOTA_RESERVED).is_some();
+                self.kueue.reports.insert((has_said, pending_since, uid.to_owned()));
                 return;
             }
             WorkloadStep::Deactivate => (WorkloadWrite::Spec(json!({"active": false})), Vec::new()),
@@ -291,10 +290,6 @@ impl State {
             }
         };
         if row.is_pending() && write.status().is_some() {
-            if !may_report {
-                self.kueue.reports.insert(report());
-                return;
-            }
             self.kueue.reporting.insert(uid.to_owned());
             self.kueue.load.report(now);
         } else if !self.has_writer() {

@@ -93,8 +93,16 @@ pub(crate) fn decide(
             due => WorkloadStep::Await(due),
         };
     }
-    let mut decision =
-        Decision { row, index, now, options, status: status.clone(), events: Vec::new(), due: None };
+    let mut decision = Decision {
+        row,
+        index,
+        now,
+        may_report,
+        options,
+        status: status.clone(),
+        events: Vec::new(),
+        due: None,
+    };
     // While the other one has checks to pass, the job runs with this one.
     if let Some(by) = index.replacement(row).filter(|by| by.object.status.is(ADMITTED)) {
         decision.replace(by);
@@ -128,7 +136,7 @@ pub(crate) fn decide(
         WorkloadPhase::Reserved(_) => decision.hold(),
         WorkloadPhase::Inadmissible(blocker) => decision.block(blocker),
         WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) | WorkloadPhase::AwaitsPods => {
-            if let Some(later) = decision.wait(pending_since, may_report) {
+            if let Some(later) = decision.wait(pending_since) {
                 return later;
             }
         }
@@ -141,6 +149,8 @@ struct Decision<'a> {
     row: &'a WorkloadRow,
     index: &'a Index,
     now: MicroTime,
+    /// Whether the Workload may say now why it waits.
+    may_report: bool,
     options: &'a KueueOptions,
     status: Status,
     events: Vec<WorkloadEvent>,
@@ -155,6 +165,9 @@ impl Decision<'_> {
         }
         if self.status == self.row.object.status {
             return WorkloadStep::Await(self.due);
+        }
+        if self.row.is_pending() && !self.may_report {
+            return WorkloadStep::Report;
         }
         WorkloadStep::Write(Box::new(self.status), self.events)
     }

@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use model::{Gang, GangState, QueueIx, ShapeIx, Verdict};
 
 use super::Cycle;
-use crate::flavors::is_stepwise;
 use crate::nomination;
 use crate::order::{self, RowHead};
-use crate::request::GangRequest;
 
 impl<'s> Cycle<'s> {
     /// Decides about nominated gangs, in queue order. Where quota alone decides, those behind one do not keep from it what the victims of
@@ -18,9 +16,7 @@ impl<'s> Cycle<'s> {
         let mut admitted: BTreeSet<QueueIx> = BTreeSet::new();
         let mut nominated: Vec<&'s Gang> = world.nominated().collect();
         nominated.sort_by_key(|gang| gang.sort_key(self.snapshot.now));
-        let is_stepwise = |gang: &Gang| is_stepwise(world, &GangRequest::of_gang(gang, &gang.shape()));
-        let released: BTreeSet<&str> =
-            nominated.iter().filter(|gang| is_stepwise(gang)).map(|gang| gang.uid.as_str()).collect();
+        let released: BTreeSet<&str> = nomination::stepwise(world).map(|gang| gang.uid.as_str()).collect();
         for uid in &released {
             self.ledger.release(uid);
         }

@@ -7,8 +7,7 @@ use index::{Blocker, BlockerKind, Index, WorkloadPhase};
 use model::{Cause, Gang, Preemption, Shortage, Verdict};
 use serde_json::{Map, Value, json};
 
-use super::Decision;
-use crate::kueue::step::WorkloadStep;
+use super::{Decision, WorkloadStep};
 use crate::kueue::texts;
 
 /// How long a Workload waits before its status says why, in microseconds. One that is admitted meanwhile costs one write.
@@ -96,7 +95,7 @@ impl<'a> Decision<'a> {
 
     /// A Workload that waits for quota says why, after a pause in which it may be admitted. If it may not yet, and the reason
     /// takes a search, that is the next step.
-    pub(super) fn wait(&mut self, pending_since: MicroTime, may_report: bool) -> Option<WorkloadStep> {
+    pub(super) fn wait(&mut self, pending_since: MicroTime) -> Option<WorkloadStep> {
         if self.was_gated() {
             let reason = if self.options.names_causes { "PendingEvaluation" } else { "Pending" };
             self.report(reason, "AdmissionGatedBy cleared, waiting for quota reservation", false);
@@ -118,7 +117,7 @@ impl<'a> Decision<'a> {
             self.due = Some(due);
             return None;
         }
-        if !may_report {
+        if !self.may_report {
             return Some(WorkloadStep::Report);
         }
         let reason = if self.options.names_causes { hindrance.reason() } else { "Pending" };
