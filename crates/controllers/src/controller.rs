@@ -9,6 +9,7 @@
 //! - `decode_errors`: AppWrappers that cannot be decoded
 //! - `orphans`: gated pods without a gang
 //! - `permissions`: requests that were forbidden, and how the affected gangs proceed
+//! - `planning`: plans until nothing more is to be decided
 //! - `status_refresh`: periodic updates of figures in the status of pending gangs
 //! - `forecast`: expected start times
 //! - `departures`: pods that stay when their AppWrapper is deleted
@@ -26,6 +27,7 @@ mod observe;
 mod orphans;
 mod patience;
 mod permissions;
+mod planning;
 mod reports;
 mod status_refresh;
 mod steps;
@@ -38,9 +40,9 @@ use std::time::Duration;
 use api::MicroTime;
 use api::appwrapper::Group;
 use api::quota;
-use index::{AppliedPlan, Index, Kind, KindState, ObjectRow};
+use index::{Index, Kind, KindState, ObjectRow};
 use kube::Client;
-use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
+use model::{Backfill, Policy, PreemptionPolicy};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -55,13 +57,13 @@ pub use reports::{
 };
 pub(crate) use steps::retry_pause_us;
 
-use crate::config::{Config, Inspect, Kueue};
+use crate::config::{Config, Kueue};
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::jobs::Jobs;
 use crate::kueue::metrics::Totals;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
-use crate::meter::{Meter, Metrics};
+use crate::meter::Metrics;
 use crate::observations::{Observation, Senders, Source, queue};
 use crate::overruns::{self, OverrunRecord};
 use crate::provisioning::{GangProvisioning, Provisioning};
@@ -77,8 +79,6 @@ use permissions::Permissions;
 use status_refresh::StatusRefresh;
 use steps::{Requeues, StepInFlight};
 
-/// Maximum number of consecutive plans without a new observation.
-const PLANS_PER_ROUND_MAX: usize = 16;
 /// Maximum number of observations that are applied before the next plan.
 const OBSERVATIONS_PER_ROUND_MAX: usize = 10_000;
 /// Maximum number of discovery requests at the same time.
@@ -486,84 +486,4 @@ impl State {
         self.counts.remove(uid);
         self.requeue_at.forget(uid);
     }
-
-    /// Plans if the world has changed since the last plan, or if the start of a reservation is due.
-    fn plan(&mut self) {
-        let shared = self.index.clone();
-        let mut index = Self::index(&shared);
-        let now = self.now();
-        index.set_clock(now);
-        self.next_node_retry = index.expire_node_exclusions(now);
-        self.next_daemon_pod_end = index.expect_daemon_pods(now);
-        index.observe_overruns(now);
-        if let Some(record) = index.take_changed_overruns() {
-            self.overruns.keep(record);
-        }
-        if !self.has_synced {
-            return;
-        }
-        index.settle();
-        let has_departures = self.departures.due().is_some_and(|due| due <= now);
-        if has_departures || self.planned_generation != Some(index.world().generation()) {
-            self.departures.release(&mut index, now);
-        }
-        let has_changed = self.planned_generation != Some(index.world().generation());
-        let is_due = self.next_reserved_start.is_some_and(|start| start <= now);
-        if !(has_changed || is_due) {
-            return;
-        }
-        let (applied, planned) =
-            plan_until_settled(&mut index, now, self.config.inspect.as_ref(), Some(&self.config.meter));
-        for uid in applied.started {
-            self.failures.remove(&uid);
-        }
-        for uid in applied.stopped {
-            self.permissions.step_allowed(&uid);
-            if let Some(step) = self.in_flight.get(&uid) {
-                step.cancelled.notify_one();
-            }
-        }
-        self.planned_generation = Some(planned);
-        let starts = index.world().reserved().iter().map(|reserved| MicroTime(reserved.start.0));
-        self.next_reserved_start = starts.filter(|start| *start > now).min();
-    }
-}
-
-/// Plans until another plan without new observations would decide nothing more. Returns what all plans have started and
-/// stopped, and the generation of the world that the last one has taken into account.
-fn plan_until_settled(
-    index: &mut Index,
-    now: MicroTime,
-    inspect: Option<&Inspect>,
-    meter: Option<&Meter>,
-) -> (AppliedPlan, u64) {
-    let (mut all, mut planned) = (AppliedPlan::default(), index.world().generation());
-    for _ in 0..PLANS_PER_ROUND_MAX {
-        let snapshot = index.world().snapshot(Time(now.0));
-        let begun = Instant::now();
-        let plan: Plan = planner::plan(&snapshot);
-        if let Some(meter) = meter {
-            let took = begun.elapsed();
-            meter.took("plan_duration_seconds", &[], took);
-            decisions::planned(meter, index, &plan, took);
-        }
-        if let Some(inspect) = inspect {
-            inspect(&snapshot, &plan);
-        }
-        let applied = index.apply_plan(plan);
-        if let Some(meter) = meter {
-            decisions::applied(meter, index, &applied);
-        }
-        let AppliedPlan { started, stopped, has_lost_nominations } = applied;
-        planned = index.world().generation();
-        index.settle();
-        all.started.extend(started);
-        all.stopped.extend(stopped);
-        // A gang that got a place of a scale-up may ask for the next one. What the plan has lent may be reclaimed at once.
-        let has_lent = index.world().trees_with_more_borrowed().next().is_some();
-        if !has_lost_nominations && !has_lent && index.world().generation() == planned {
-            break;
-        }
-    }
-    (all, planned)
 }

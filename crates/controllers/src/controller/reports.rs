@@ -15,7 +15,7 @@ use model::{GangKey, GangStatus, Slip, Time};
 use tokio::sync::{Semaphore, watch};
 
 use super::forecast::forecast_now;
-use super::plan_until_settled;
+use super::planning::plan_until_settled;
 pub use kinds::{GangKind, NewGang};
 pub use workloads::{WorkloadPlaces, WorkloadReport, WorkloadReportPhase};
 
