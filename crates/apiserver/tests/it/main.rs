@@ -1,0 +1,29 @@
+//! The tests of the crate `apiserver` from outside, one module for each subject.
+
+mod admission;
+mod builtin_defaults;
+mod builtin_rules;
+mod conversion;
+mod fuzz_http;
+mod garbage;
+mod harness;
+mod kueue_kinds;
+mod kueue_rules;
+mod lists;
+mod objects;
+mod openapi_types;
+mod patch_requests;
+mod patch_strategic;
+mod proto_bodies;
+mod requests;
+mod schema_cel;
+mod schema_fuzz;
+mod schema_values;
+mod sockets;
+mod ssa_apply;
+mod ssa_track;
+mod subresources;
+mod support;
+mod watches;
+mod webhooks;
+mod writes;

@@ -1,0 +1,8 @@
+//! The tests of the crate `app` from outside, one module for each subject.
+
+mod common;
+mod release;
+mod shared_controller;
+mod traces;
+mod up;
+mod why_and_plan;

@@ -1,0 +1,102 @@
+//! `muster up` as a process: invalid flags, the kubeconfig, and termination.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::common::{Up, muster, request, stderr_of_failure, up};
+
+fn get(address: &str, path: &str) -> String {
+    request(address, &format!("GET {path}"), "").unwrap()
+}
+
+fn post(address: &str, path: &str, body: &str) -> String {
+    request(address, &format!("POST {path}"), body).unwrap()
+}
+
+#[test]
+fn muster_up_serves_the_api_and_the_dashboard_until_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&[], dir.path());
+    assert!(running.output.starts_with("muster is ready after "), "{}", running.output);
+    let kubeconfig = dir.path().join(".muster/kubeconfig");
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&kubeconfig).unwrap()).unwrap();
+    let address = running.address("API server");
+    assert_eq!(config["clusters"][0]["cluster"]["server"], format!("http://{address}"));
+    assert!(get(address, "/api/v1/nodes").contains("\"gpu\""));
+    assert!(get(address, "/apis").contains("mcad.ibm.com"));
+    assert!(get(running.address("dashboard"), "/").contains("<h1>Muster</h1>"));
+    assert_eq!(running.end(), Some(0));
+    assert!(!kubeconfig.exists(), "the kubeconfig remains after the end");
+}
+
+#[test]
+fn a_pod_with_a_queue_is_held_back_and_tolerates_the_taint_of_its_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&[], dir.path());
+    let requests = serde_json::json!({"limits": {"nvidia.com/gpu": "1"}});
+    let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "a", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": requests}]}});
+    let created = post(running.address("API server"), "/api/v1/namespaces/default/pods", &pod.to_string());
+    let created: serde_json::Value = serde_json::from_str(created.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!(created["spec"]["schedulingGates"][0]["name"], "kueue.x-k8s.io/admission", "{created}");
+    let tolerations = created["spec"]["tolerations"].as_array().unwrap();
+    assert!(tolerations.iter().any(|toleration| toleration["key"] == "nvidia.com/gpu"), "{created}");
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn a_second_muster_up_in_the_same_directory_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--dir", "here"], dir.path());
+    let error = stderr_of_failure(&up(&["--dir", "here"], dir.path()).output().unwrap());
+    assert!(error.contains("another `muster up` runs in here"), "{error}");
+    assert_eq!(running.end(), Some(0));
+    assert_eq!(Up::start(&["--dir", "here"], dir.path()).end(), Some(0));
+}
+
+#[test]
+fn an_address_in_use_is_an_error_that_names_the_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let in_use = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = in_use.local_addr().unwrap().to_string();
+    let error = stderr_of_failure(&muster(&["up", "--listen", &address], dir.path()).output().unwrap());
+    assert!(error.contains(&address) && error.contains("--listen"), "{error}");
+}
+
+#[test]
+fn a_non_loopback_address_without_tls_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["up", "--listen", "0.0.0.0:0", "--dashboard", "127.0.0.1:0"];
+    let error = stderr_of_failure(&muster(&arguments, dir.path()).output().unwrap());
+    assert!(error.contains("--tls"), "{error}");
+}
+
+#[test]
+fn an_invalid_flag_fails_before_the_cluster_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (["--node", "cpu=many,memory=1Gi"], "cpu"),
+        (["--nodes", "missing.yaml"], "missing.yaml"),
+        (["--speed", "0"], "speed"),
+        (["--appwrapper-group", "example.org"], "mcad.ibm.com"),
+    ] {
+        let error = stderr_of_failure(&up(&arguments, dir.path()).output().unwrap());
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+        assert!(!dir.path().join(".muster/kubeconfig").exists());
+    }
+}
+
+#[test]
+fn with_tls_the_kubeconfig_has_a_ca_and_a_token_and_mode_0600() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--tls"], dir.path());
+    let file = dir.path().join(".muster/kubeconfig");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(config["clusters"][0]["cluster"]["server"].as_str().unwrap().starts_with("https://"));
+    assert!(config["clusters"][0]["cluster"]["certificate-authority-data"].is_string());
+    assert!(config["users"][0]["user"]["token"].is_string());
+    assert_eq!(running.end(), Some(0));
+}

@@ -1,0 +1,99 @@
+//! Random tests of jobs in queues of Kueue's API: users and operators act on a simulated cluster in virtual time, and
+//! then every job runs that may, and nobody holds quota without need.
+//!
+//! A seed decides what happens. `CHAOS_SEEDS=1-500 cargo test -p controllers kueue_chaos::` runs a range on all cores.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod invariants;
+mod script;
+mod world;
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use script::Script;
+use world::World;
+
+use crate::chaos::seeds;
+
+/// Seeds of a run without `CHAOS_SEEDS`: some, and those that have failed once.
+const SEEDS: (RangeInclusive<u64>, [u64; 2]) = (1..=12, [201, 214]);
+/// After this pause the controller has reacted to an action.
+const REACTION_MS: u64 = 1_000;
+const STEP: Duration = Duration::from_secs(30);
+const STEPS_MAX: u32 = 40;
+
+#[test]
+fn after_any_actions_and_a_repair_every_job_that_may_run_runs_and_nobody_holds_quota_without_need() {
+    let seeds = seeds::chosen(SEEDS.0.chain(SEEDS.1));
+    let failed = seeds::run(&seeds, |seed| {
+        let script = Script::new(seed);
+        run(&script).inspect_err(|text| eprintln!("{text}\n{script}"))
+    });
+    let told: Vec<_> =
+        failed.iter().map(|(seed, text)| format!("CHAOS_SEEDS={seed}-{seed}: {text}")).collect();
+    assert!(failed.is_empty(), "{} of {} seeds failed:\n{}", failed.len(), seeds.len(), told.join("\n"));
+}
+
+/// Runs a script on a cluster of its own.
+fn run(script: &Script) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let mut world = World::new(script.clone()).await;
+            let result = play(&mut world).await;
+            world.cluster.take_violations();
+            result
+        })
+    }));
+    result.unwrap_or_else(|panic| {
+        Err(format!("the test panicked: {}", panic.downcast_ref::<String>().cloned().unwrap_or_default()))
+    })
+}
+
+fn check(problems: &[String], when: &str) -> Result<(), String> {
+    if problems.is_empty() { Ok(()) } else { Err(format!("{when}: {}", problems.join("; "))) }
+}
+
+async fn play(world: &mut World) -> Result<(), String> {
+    let mut used = BTreeMap::new();
+    for (at, (pause_ms, action)) in world.script.actions.clone().into_iter().enumerate() {
+        world.perform(&action).await;
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let when = format!("after action {at}, {action:?}");
+        check(world.end().await.as_slice(), &when)?;
+        check(&world.broken_now(&mut used).await, &when)?;
+        if pause_ms >= REACTION_MS {
+            check(&world.broken_soon().await, &when)?;
+        }
+    }
+    world.repair().await;
+    settle(world, "after the repair", async |world: &World| world.broken_at_rest().await).await?;
+    world.restart();
+    settle(world, "after a restart", async |world: &World| world.broken_at_rest().await).await?;
+    world.delete_all().await;
+    settle(world, "after the deletion of all jobs", async |world: &World| world.leftovers().await).await
+}
+
+/// Lets time pass until nothing is broken.
+async fn settle(
+    world: &mut World,
+    when: &str,
+    broken: impl AsyncFn(&World) -> Vec<String>,
+) -> Result<(), String> {
+    let mut problems = Vec::new();
+    for _ in 0..STEPS_MAX {
+        tokio::time::sleep(STEP).await;
+        check(world.end().await.as_slice(), when)?;
+        problems = broken(world).await;
+        if problems.is_empty() {
+            break;
+        }
+    }
+    problems.extend(world.cluster.violations());
+    check(&problems, when)
+}

@@ -1,0 +1,132 @@
+//! What users and operators do with queues and jobs, drawn from a seed.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::chaos::rng::Rng;
+
+/// A cluster queue and the local queue of the same name.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    pub(crate) cpus: u64,
+    pub(crate) in_cohort: bool,
+    pub(crate) borrows_at_most: Option<u64>,
+    pub(crate) preemption: Value,
+}
+
+/// A job to be created.
+#[derive(Debug, Clone)]
+pub(crate) struct Submission {
+    pub(crate) kind: &'static str,
+    pub(crate) pods: u64,
+    pub(crate) queue: u64,
+    pub(crate) priority: &'static str,
+    pub(crate) is_elastic: bool,
+    pub(crate) least: Option<u64>,
+    pub(crate) run_time: &'static str,
+}
+
+/// One action. Numbers select one of the objects that exist at that time.
+#[derive(Debug, Clone)]
+pub(crate) enum Action {
+    Submit(Submission),
+    DeleteJob(u64),
+    DeleteWorkload(u64),
+    ChangeQueue(u64, u64),
+    Suspend(u64, bool),
+    Resize(u64, u64),
+    Activate(u64, bool),
+    DeletePod(u64),
+    FailPod(u64),
+    Drain(u64),
+    Uncordon(u64),
+    SetQuota(u64, u64),
+    Stop(u64, &'static str),
+    RestartController,
+    /// The controller is killed after so many writes from now on.
+    Crash(usize),
+}
+
+/// A run: the queues, and what happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    pub(crate) seed: u64,
+    pub(crate) flavors: usize,
+    pub(crate) queues: Vec<Queue>,
+    /// Each action, and the milliseconds after it.
+    pub(crate) actions: Vec<(u64, Action)>,
+}
+
+impl Script {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let flavors = if rng.percent(40) { 2 } else { 1 };
+        let queues = (0..rng.within(1, 3)).map(|_| queue(&mut rng)).collect();
+        let count = rng.within(18, 32);
+        let actions = (0..count).map(|_| (pause_ms(&mut rng), draw(&mut rng))).collect();
+        Self { seed, flavors, queues, actions }
+    }
+}
+
+impl fmt::Display for Script {
+    /// The queues, and then one action a line before the milliseconds after it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}, flavors {}", self.seed, self.flavors)?;
+        self.queues.iter().try_for_each(|queue| write!(f, "\n  {queue:?}"))?;
+        self.actions.iter().try_for_each(|(pause_ms, action)| write!(f, "\n  {action:?}, {pause_ms} ms"))
+    }
+}
+
+fn queue(rng: &mut Rng) -> Queue {
+    let mut preemption =
+        json!({"withinClusterQueue": rng.pick(&["Never", "LowerPriority", "LowerOrNewerEqualPriority"])});
+    let in_cohort = rng.percent(60);
+    if in_cohort {
+        preemption["reclaimWithinCohort"] = json!(rng.pick(&["Never", "LowerPriority", "Any"]));
+    }
+    let borrows_at_most = (in_cohort && rng.percent(40)).then(|| rng.within(0, 4));
+    Queue { cpus: rng.within(2, 8), in_cohort, borrows_at_most, preemption }
+}
+
+/// Often little, sometimes minutes.
+fn pause_ms(rng: &mut Rng) -> u64 {
+    match rng.within(0, 9) {
+        0..=2 => 1,
+        3..=5 => rng.within(1, 500),
+        6..=8 => rng.within(500, 20_000),
+        _ => rng.within(20_000, 200_000),
+    }
+}
+
+fn draw(rng: &mut Rng) -> Action {
+    let nth = rng.next();
+    match rng.within(0, 99) {
+        0..=34 => Action::Submit(submission(rng)),
+        35..=39 => Action::DeleteJob(nth),
+        40..=44 => Action::DeleteWorkload(nth),
+        45..=48 => Action::ChangeQueue(nth, rng.next()),
+        49..=55 => Action::Suspend(nth, rng.percent(50)),
+        56..=61 => Action::Resize(nth, rng.within(1, 6)),
+        62..=65 => Action::Activate(nth, false),
+        66..=68 => Action::Activate(nth, true),
+        69..=71 => Action::DeletePod(nth),
+        72..=74 => Action::FailPod(nth),
+        75..=77 => Action::Drain(nth),
+        78..=79 => Action::Uncordon(nth),
+        80..=85 => Action::SetQuota(nth, rng.within(0, 12)),
+        86..=91 => Action::Stop(nth, rng.pick(&["None", "Hold", "HoldAndDrain"])),
+        92..=94 => Action::RestartController,
+        _ => Action::Crash(usize::try_from(rng.within(1, 12)).unwrap()),
+    }
+}
+
+fn submission(rng: &mut Rng) -> Submission {
+    let kind = rng.pick(&["Job", "Job", "Job", "RayJob", "RayCluster", "JobSet", "Pods"]);
+    let pods = rng.within(1, 6);
+    let is_elastic = kind == "Job" && rng.percent(30);
+    let least = (kind == "Job" && !is_elastic && rng.percent(30)).then(|| rng.within(1, pods));
+    let priority = rng.pick(&["", "low", "high"]);
+    let run_time = rng.pick(&["10s", "60s", "600s", "600000s"]);
+    Submission { kind, pods, queue: rng.next(), priority, is_elastic, least, run_time }
+}

@@ -1,0 +1,141 @@
+//! Jobs of Kueue's API: each has a Workload, runs while it is admitted, and is stopped when it is evicted.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use crate::common;
+use crate::common::jobs::*;
+use crate::common::kueue::*;
+use crate::common::{Cluster, Running};
+use controllers::{Config, JobsConfig, Kueue};
+use kube::api::{DynamicObject, ListParams};
+use serde_json::{Value, json};
+
+fn controller(cluster: &Cluster, jobs: JobsConfig) -> Running {
+    cluster.start(cluster.client.clone(), Config { kueue: Kueue::Scheduler, jobs, ..Config::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_runs_when_it_is_admitted_and_ends_its_workload() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster, all_kinds());
+    submit_job(&cluster, job("train", 2)).await;
+    let job = running(&cluster, "train").await;
+    let template = &job.data["spec"]["template"];
+    assert_eq!(template["spec"]["nodeSelector"], json!({"pool": "gpu"}));
+    assert_eq!(template["spec"]["tolerations"][0]["key"], "gpu");
+    assert_eq!(template["metadata"]["labels"]["kueue.x-k8s.io/podset"], "main");
+    assert_eq!(template["metadata"]["labels"]["kueue.x-k8s.io/local-queue-name"], "team");
+    let workload =
+        workload_of(&cluster, "train", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+    assert_eq!(
+        workload.metadata.labels.as_ref().unwrap()["kueue.x-k8s.io/job-uid"],
+        job.metadata.uid.unwrap()
+    );
+    status(&cluster, "train", json!({"active": 2, "startTime": "2026-01-01T00:00:00Z"})).await;
+    submit_job(&cluster, common::jobs::job("next", 1)).await;
+    let message =
+        workload_of(&cluster, "next", |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
+    assert!(
+        condition(&message, "QuotaReserved").unwrap()["message"]
+            .as_str()
+            .unwrap()
+            .contains("insufficient unused quota")
+    );
+    let complete =
+        json!({"type": "Complete", "status": "True", "message": "all done", "reason": "CompletionsReached"});
+    status(&cluster, "train", json!({"active": 0, "succeeded": 2, "conditions": [complete]})).await;
+    let workload =
+        workload_of(&cluster, "train", |workload| is(workload, "Finished", "True", "Succeeded")).await;
+    assert_eq!(condition(&workload, "Finished").unwrap()["message"], "all done");
+    running(&cluster, "next").await;
+    let events = cluster.events().await;
+    for told in [
+        "train CreatedWorkload: Created Workload: default/job-train-",
+        "train Started: Admitted by clusterQueue team",
+    ] {
+        assert!(events.iter().any(|event| event.starts_with(told)), "{told}: {events:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preempted_job_is_restored_and_runs_again() {
+    let more = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(2, more).await;
+    priority_class(&cluster, "high", 100).await;
+    let _controller = controller(&cluster, all_kinds());
+    submit_job(&cluster, job("low", 2)).await;
+    running(&cluster, "low").await;
+    status(&cluster, "low", json!({"active": 2, "startTime": "2026-01-01T00:00:00Z"})).await;
+    let mut high = job("high", 2);
+    high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+    submit_job(&cluster, high).await;
+    let low = stopped(&cluster, "low").await;
+    assert_eq!(low.data["spec"]["template"]["spec"]["nodeSelector"], Value::Null);
+    assert_eq!(low.data["spec"]["template"]["spec"]["tolerations"], Value::Null);
+    assert!(low.data["status"]["startTime"].is_null());
+    workload_of(&cluster, "low", |workload| is(workload, "QuotaReserved", "True", "QuotaReserved")).await;
+    status(&cluster, "low", json!({"active": 0})).await;
+    running(&cluster, "high").await;
+    workload_of(&cluster, "low", |workload| is(workload, "Requeued", "True", "Preempted")).await;
+    let complete = json!({"type": "Failed", "status": "True", "message": "broken"});
+    status(&cluster, "high", json!({"conditions": [complete]})).await;
+    workload_of(&cluster, "high", |workload| is(workload, "Finished", "True", "Failed")).await;
+    running(&cluster, "low").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_runs_without_admission_is_stopped_and_queued() {
+    let cluster = cluster_with_queue(1, json!({"stopPolicy": "Hold"})).await;
+    let _controller = controller(&cluster, all_kinds());
+    let mut eager = job("eager", 1);
+    eager["spec"]["suspend"] = false.into();
+    submit_job(&cluster, eager).await;
+    stopped(&cluster, "eager").await;
+    workload_of(&cluster, "eager", |workload| is(workload, "QuotaReserved", "False", "Inadmissible")).await;
+    let unnamed = json!({"metadata": {"name": "free", "labels": {}}, "spec": {"suspend": false}});
+    let mut free = job("free", 1);
+    free["metadata"] = unnamed["metadata"].clone();
+    free["spec"]["suspend"] = false.into();
+    submit_job(&cluster, free).await;
+    cluster.settled().await;
+    assert_eq!(running(&cluster, "free").await.data["spec"]["suspend"], false);
+    assert_eq!(cluster.names(&workloads(), "default").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_changes_before_its_admission_keeps_its_workload_and_one_that_is_deleted_ends_it() {
+    let cluster = cluster_with_queue(4, json!({})).await;
+    let _controller = controller(&cluster, all_kinds());
+    submit_job(&cluster, job("first", 4)).await;
+    running(&cluster, "first").await;
+    submit_job(&cluster, job("second", 8)).await;
+    let before =
+        workload_of(&cluster, "second", |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
+    merge(&cluster, &jobs(), "second", json!({"spec": {"parallelism": 2}})).await;
+    let smaller = |workload: &DynamicObject| workload.data["spec"]["podSets"][0]["count"] == 2;
+    let after = workload_of(&cluster, "second", smaller).await;
+    assert_eq!(before.metadata.uid, after.metadata.uid);
+    cluster.delete_now(&jobs(), "default", "first").await;
+    running(&cluster, "second").await;
+    let gone = before.metadata.name.unwrap();
+    let list = cluster.api(&workloads(), "default").list(&ListParams::default()).await.unwrap();
+    for workload in list.items.iter().filter(|workload| workload.metadata.name.as_deref() != Some(&*gone)) {
+        assert!(is(workload, "Finished", "True", "OwnerNotFound"), "{workload:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_without_a_queue_is_suspended_and_gets_its_queue_later() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster, JobsConfig { manages_unnamed: true, ..all_kinds() });
+    let mut unnamed = job("unnamed", 1);
+    unnamed["metadata"]["labels"] = json!({});
+    unnamed["spec"]["suspend"] = false.into();
+    submit_job(&cluster, unnamed).await;
+    stopped(&cluster, "unnamed").await;
+    let workload = workload_of(&cluster, "unnamed", |_| true).await;
+    assert_eq!(workload.data["spec"]["queueName"], Value::Null);
+    let labels = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}});
+    merge(&cluster, &jobs(), "unnamed", labels).await;
+    running(&cluster, "unnamed").await;
+}

@@ -1,0 +1,3 @@
+//! The tests of the crate `dashboard` from outside, one module for each subject.
+
+mod page;

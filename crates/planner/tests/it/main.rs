@@ -1,0 +1,37 @@
+//! The tests of the crate `planner` from outside, one module for each subject.
+
+mod backfill;
+mod bad_input;
+mod cohort_order;
+mod cohort_order_properties;
+mod common;
+mod devices;
+mod elastic;
+mod fair_sharing;
+mod flavor_oracle;
+mod forecast;
+mod fungibility;
+mod held_quota;
+mod node_capacity;
+mod packing;
+mod placement_oracle;
+mod pod_rules;
+mod pod_rules_oracle;
+mod preemption;
+mod properties;
+mod queue_order;
+mod quota;
+mod quota_changes;
+mod quota_only;
+mod quota_properties;
+mod reclaim;
+mod replacing;
+mod reservations;
+mod scale_up;
+mod scenarios;
+mod stepwise;
+mod topology;
+mod topology_oracle;
+mod usage_order;
+mod usage_order_properties;
+mod victim_oracle;

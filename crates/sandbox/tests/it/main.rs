@@ -1,0 +1,13 @@
+//! The tests of the crate `sandbox` from outside, one module for each subject.
+
+mod autoscaler;
+mod leader_worker_sets;
+mod mpi_jobs;
+mod nodes_and_pods;
+mod operators;
+mod ray_clusters;
+mod ray_jobs;
+mod ray_options;
+mod support;
+mod throughput;
+mod workloads;

@@ -1,0 +1,7 @@
+//! The tests of the crate `xtask` from outside, one module for each subject.
+
+mod dependencies;
+mod glossary;
+mod kueue_fields;
+mod operations;
+mod paths;
