@@ -1,6 +1,7 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 
 mod chart;
+mod check;
 mod dashboard;
 mod image;
 mod kueue_crds;
@@ -17,6 +18,15 @@ use clap::Parser;
 /// Development tasks of the workspace.
 #[derive(Parser)]
 enum Task {
+    /// Check formatting, lints and tests of the crates that a change affects.
+    Check {
+        /// The commit to compare with; by default where the upstream branch began, or else the last commit.
+        #[arg(long, value_name = "COMMIT")]
+        base: Option<String>,
+        /// Only print what would run.
+        #[arg(long)]
+        print: bool,
+    },
     /// Generate the schemas of built-in kinds that the API server embeds. Needs `go` and a module proxy.
     Schemas {
         /// The version of Kubernetes.
@@ -77,6 +87,12 @@ enum Task {
         /// The program to run for `kubectl` in the pages.
         #[arg(long, value_name = "FILE", default_value = "kubectl")]
         kubectl: PathBuf,
+        /// How many pages run at the same time.
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        jobs: u8,
+        /// Repeat a page that fails, once and alone. If it passes then, it is flaky and not failed. This folder gets both outputs.
+        #[arg(long, value_name = "DIR")]
+        flaky: Option<PathBuf>,
         /// The pages, in this order. Each page starts with a fresh environment.
         #[arg(required = true)]
         pages: Vec<PathBuf>,
@@ -85,6 +101,7 @@ enum Task {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
+        Task::Check { base, print } => check::run(base.as_deref(), print),
         Task::Schemas { version, out } => schemas::generate(&version, &out).map(|()| ExitCode::SUCCESS),
         Task::Image { out, platform, program } => {
             image::build(&out, platform, program).map(|()| ExitCode::SUCCESS)
@@ -101,6 +118,8 @@ fn main() -> anyhow::Result<ExitCode> {
                 .with_context(|| format!("cannot write {}", out.display()))?;
             Ok(ExitCode::SUCCESS)
         }
-        Task::Story { muster, kubectl, pages } => story::follow(&muster, &kubectl, &pages),
+        Task::Story { muster, kubectl, jobs, flaky, pages } => {
+            story::follow(&story::Options { muster, kubectl, jobs, flaky, pages })
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs cases on the cluster of a kubeconfig.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,9 @@ struct Arguments {
     /// Multiply all timeouts by this factor.
     #[arg(long, value_name = "N", default_value_t = 1)]
     patience: u32,
+    /// Repeat a case that fails, once and alone. If it passes then, it is flaky and not failed. This folder gets what both runs logged.
+    #[arg(long, value_name = "DIR")]
+    flaky: Option<PathBuf>,
     /// Record the oracle's inputs under MCAD instead of running cases: `testbed/up --node count=0 --with kuberay,mcad`. The names
     /// are then names of inputs.
     #[arg(long)]
@@ -63,7 +66,7 @@ async fn main() -> Result<ExitCode> {
         (None, Some(process)) => Box::new(InMemoryServer { process, proxy: controller.proxy().clone() }),
         (None, None) => Box::new(NoFaults),
     };
-    let environment = Environment {
+    let mut environment = Environment {
         client,
         controller,
         faults,
@@ -73,18 +76,25 @@ async fn main() -> Result<ExitCode> {
         poll_interval: Duration::from_millis(50),
         write_interval: Duration::from_millis(10),
     };
-    let mut failed = 0;
+    let mut outcomes = Outcomes::default();
     for case in &cases {
-        let started = Instant::now();
-        let result = case.run(&environment).await;
-        let took = started.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => println!("ok      {} ({took:.1} s)", case.name),
-            Err(error) => {
-                failed += 1;
-                println!("FAILED  {} ({took:.1} s)", case.name);
-                error.chain().for_each(|cause| println!("        {cause}"));
-            }
+        if run(case, &environment).await {
+            outcomes.passed += 1;
+            continue;
+        }
+        let Some(dir) = &arguments.flaky else {
+            outcomes.failed += 1;
+            continue;
+        };
+        keep_log(&arguments.log, dir, case, "first")?;
+        environment.run_id = run_id();
+        let passes = run(case, &environment).await;
+        keep_log(&arguments.log, dir, case, "second")?;
+        if passes {
+            println!("flaky: {}, logs in {}", case.name, dir.display());
+            outcomes.flaky += 1;
+        } else {
+            outcomes.failed += 1;
         }
     }
     environment.controller.kill().await?;
@@ -93,8 +103,43 @@ async fn main() -> Result<ExitCode> {
         let unused: Vec<String> = unused.iter().map(ToString::to_string).collect();
         println!("permissions that the controller never used: {}", unused.join(", "));
     }
-    println!("{} passed, {failed} failed", cases.len() - failed);
+    let Outcomes { passed, failed, flaky } = outcomes;
+    let told = if flaky == 0 { String::new() } else { format!(" ({flaky} flaky)") };
+    println!("{} passed, {failed} failed{told}", passed + flaky);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How many cases ended in each way.
+#[derive(Default)]
+struct Outcomes {
+    passed: usize,
+    failed: usize,
+    /// Failed, and passed when they were repeated.
+    flaky: usize,
+}
+
+/// Runs a case, prints its outcome, and returns whether it passed.
+async fn run(case: &Case, environment: &Environment) -> bool {
+    let started = Instant::now();
+    let result = case.run(environment).await;
+    let took = started.elapsed().as_secs_f64();
+    match &result {
+        Ok(()) => println!("ok      {} ({took:.1} s)", case.name),
+        Err(error) => {
+            println!("FAILED  {} ({took:.1} s)", case.name);
+            error.chain().for_each(|cause| println!("        {cause}"));
+        }
+    }
+    result.is_ok()
+}
+
+/// Copies the log of the controller as it is now.
+fn keep_log(log: &Path, dir: &Path, case: &Case, run: &str) -> Result<()> {
+    let to = dir.join(format!("{}.{run}.log", case.name));
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::copy(log, &to))
+        .with_context(|| format!("cannot copy {} to {}", log.display(), to.display()))?;
+    Ok(())
 }
 
 /// The controller under test, as a process or as a release of the chart.

@@ -14,7 +14,7 @@ static PLACEHOLDERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>"),
         (r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "<date>"),
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
-        (r"\b127\.0\.0\.1:\d+", "<address>"),
+        (r"\b127\.0\.0\.\d+:\d+", "<address>"),
         (r"\b\d+\.\d+\.\d+\.\d+\b", "<ip>"),
         (r"\b\d+\.\d+ s\b", "<seconds>"),
         (r"\b((?:ray)?job-[a-z0-9-]+?)-[0-9a-f]{5}\b", "$1-<hash>"), // A Workload, with the hash of the uid of its job.

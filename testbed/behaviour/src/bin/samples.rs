@@ -7,12 +7,9 @@ use std::time::Duration;
 use anyhow::Result;
 use behaviour::environment::{connect, run_id};
 use behaviour::samples::server::Server;
-use behaviour::samples::{self, Sample};
+use behaviour::samples::{self, Outcome, Sample};
 use clap::Parser;
 use differential::allowed::Page;
-
-/// How often a sample with differences is run again.
-const RETRIES: usize = 3;
 
 /// Apply the samples of KubeRay's module to a cluster with the real operator and to one with the simulated operator, and compare the
 /// resulting objects.
@@ -44,36 +41,50 @@ async fn main() -> Result<ExitCode> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compat/kuberay-samples.md");
     let mut page = Page::read(&std::fs::read_to_string(page)?);
     let mut outcomes = samples::run(&real, &simulated, &samples, &run_id()).await?;
-    // Differences that a later run does not show are due to timing: how often an operator reconciles before an object exists.
-    for _ in 0..RETRIES {
-        let mut retried = samples.clone();
-        retried.retain(|sample| {
-            let outcome = outcomes.iter().find(|outcome| outcome.name == sample.name);
-            outcome.is_some_and(|outcome| !page.unexplained(&outcome.name, &outcome.differences).is_empty())
-        });
-        if retried.is_empty() {
-            break;
-        }
+    // Differences that a second run does not show are due to timing: how often an operator reconciles before an object exists.
+    let mut retried = samples.clone();
+    retried.retain(|sample| {
+        let outcome = outcomes.iter().find(|outcome| outcome.name == sample.name);
+        outcome.is_some_and(|outcome| !page.unexplained(&outcome.name, &outcome.differences).is_empty())
+    });
+    let mut flaky = 0;
+    if !retried.is_empty() {
         let names: Vec<&str> = retried.iter().map(|sample| &*sample.name).collect();
-        println!("retry   {}", names.join(" "));
-        outcomes.retain(|outcome| !names.contains(&&*outcome.name));
-        outcomes.extend(samples::run(&real, &simulated, &retried, &run_id()).await?);
+        for outcome in outcomes.extract_if(.., |outcome| names.contains(&&*outcome.name)) {
+            println!("first run: {}", described(&mut page, &outcome).1);
+        }
+        for outcome in samples::run(&real, &simulated, &retried, &run_id()).await? {
+            if page.unexplained(&outcome.name, &outcome.differences).is_empty() {
+                println!("flaky: {}", outcome.name);
+                flaky += 1;
+            }
+            outcomes.push(outcome);
+        }
     }
     let mut differ = 0;
     for outcome in outcomes {
-        let report = page.unexplained(&outcome.name, &outcome.differences);
-        println!("{} {}", if report.is_empty() { "alike  " } else { "DIFFERS" }, outcome.name);
-        let left_out = outcome.left_out.iter().map(|document| format!("left out: {document}"));
-        for text in left_out.chain(report.iter().cloned()) {
-            println!("        {}", text.replace('\n', "\n        "));
-        }
-        differ += usize::from(!report.is_empty());
+        let (alike, text) = described(&mut page, &outcome);
+        println!("{text}");
+        differ += usize::from(!alike);
     }
     let mut unused = if arguments.names.is_empty() { page.unused() } else { Vec::new() };
     unused.retain(|row| !row.reason.starts_with("by chance"));
     for row in &unused {
         println!("no difference needs this row of the page: {row:?}");
     }
-    println!("{} samples alike, {differ} differ", samples.len() - differ);
+    let told = if flaky == 0 { String::new() } else { format!(" ({flaky} flaky)") };
+    println!("{} samples alike, {differ} differ{told}", samples.len() - differ);
     Ok(if differ == 0 && unused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether both operators did the same, and what they did differently, in lines.
+fn described(page: &mut Page, outcome: &Outcome) -> (bool, String) {
+    let report = page.unexplained(&outcome.name, &outcome.differences);
+    let mut text = format!("{} {}", if report.is_empty() { "alike  " } else { "DIFFERS" }, outcome.name);
+    let left_out = outcome.left_out.iter().map(|document| format!("left out: {document}"));
+    for line in left_out.chain(report.iter().cloned()) {
+        text.push_str("\n        ");
+        text.push_str(&line.replace('\n', "\n        "));
+    }
+    (report.is_empty(), text)
 }
