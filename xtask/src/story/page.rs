@@ -19,12 +19,16 @@ pub(super) struct Step {
 
 impl Step {
     /// Whether the command changes nothing, so that it can be repeated until the cluster reaches the expected state.
+    /// `kubectl wait` waits itself, but fails at once while the object does not exist.
     pub(super) fn is_read_only(&self) -> bool {
         let mut words =
             self.command.split_whitespace().filter(|word| !word.starts_with('-') && !word.contains('/'));
         match words.next() {
             Some("kubectl") => {
-                matches!(words.next(), Some("get" | "describe" | "explain" | "logs" | "events") | None)
+                matches!(
+                    words.next(),
+                    Some("get" | "describe" | "explain" | "logs" | "events" | "wait") | None
+                )
             }
             Some("muster") => matches!(words.next(), Some("why" | "plan")),
             Some("curl") => words.next().is_none(),
@@ -96,6 +100,7 @@ mod tests {
         };
         assert!(reads("kubectl --kubeconfig .muster/kubeconfig get pods"));
         assert!(reads("kubectl describe pod a"));
+        assert!(reads("kubectl wait --for=condition=Complete job/a"));
         assert!(reads("muster why team/a"));
         assert!(!reads("kubectl --kubeconfig .muster/kubeconfig create -f a.yaml"));
         assert!(!reads("rm a"));
