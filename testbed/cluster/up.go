@@ -11,6 +11,9 @@ import (
 	"slices"
 )
 
+// heartbeats is the flag by which kube-controller-manager takes no node for dead: KWOK renews no leases of nodes, and never stops.
+const heartbeats = "--node-monitor-grace-period=24h"
+
 // options are the flags of `cluster up`.
 type options struct {
 	dir        string
@@ -73,10 +76,14 @@ func up(o options) (err error) {
 	for _, name := range o.with {
 		switch name {
 		case "kube-controller-manager", "kube-scheduler":
-			err = o.start(&running, process{Name: name, Command: []string{
+			command := []string{
 				o.programs["controlplane"], name, "--kubeconfig=" + o.kubeconfig, "--leader-elect=false", "--secure-port=0",
 				"--kube-api-qps=500", "--kube-api-burst=1000",
-			}})
+			}
+			if name == "kube-controller-manager" {
+				command = append(command, heartbeats)
+			}
+			err = o.start(&running, process{Name: name, Command: command})
 		case "kuberay":
 			err = o.startKubeRay(api, &running)
 		case "mcad":
@@ -158,7 +165,7 @@ func (o options) startControlPlane() (*client, []process, error) {
 	if err := component("kube-controller-manager",
 		"--kubeconfig="+o.kubeconfig, "--controllers="+controllers, "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials=true",
 		"--service-account-private-key-file="+accounts, "--root-ca-file="+filepath.Join(secrets, "ca.crt"),
-		"--kube-api-qps=500", "--kube-api-burst=1000",
+		"--kube-api-qps=500", "--kube-api-burst=1000", heartbeats,
 	); err != nil {
 		return nil, nil, err
 	}
@@ -196,7 +203,9 @@ func (o options) startNodes(api *client, running *[]process) error {
 		}
 	}
 	kwok := o.programs["kwok"]
-	command := []string{kwok, "--kubeconfig=" + o.kubeconfig, "--manage-all-nodes=true", "--node-lease-duration-seconds=40", "--cidr=10.244.0.0/16", "--node-ip=10.0.0.1"}
+	// Without leases of nodes: KWOK leaves the pods of a node alone until it sees its own lease. A pod that is bound before, by a DaemonSet on
+	// a new node or while the lease of a node with the same name is collected, then never starts.
+	command := []string{kwok, "--kubeconfig=" + o.kubeconfig, "--manage-all-nodes=true", "--node-lease-duration-seconds=0", "--cidr=10.244.0.0/16", "--node-ip=10.0.0.1"}
 	stages, err := filepath.Glob(filepath.Join(filepath.Dir(kwok), "stages", "*.yaml"))
 	if err != nil || len(stages) == 0 {
 		return fmt.Errorf("no stages beside %s", kwok)
