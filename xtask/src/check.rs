@@ -10,14 +10,17 @@
 //!
 //! Affected are these crates, and all that depend on one of them, in tests, too. A file that decides how everything is built
 //! (`Cargo.lock`, `clippy.toml`, …) affects all crates.
+//!
+//! Lints and builds are those of the whole workspace: cargo does nothing for crates that are up to date, while a selection of crates (`-p`) has other
+//! features and so other dependencies to compile. Of the test programs, those of the affected crates run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use cargo_metadata::{Metadata, MetadataCommand};
+use cargo_metadata::{Message, Metadata, MetadataCommand};
 
 /// Files at the root that change how every crate is built or linted.
 const OF_ALL: [&str; 7] = [
@@ -38,30 +41,90 @@ pub(crate) fn run(base: Option<&str>, print_only: bool) -> Result<ExitCode> {
     let affected = workspace.affected(&changed);
     let names = affected.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
     println!("{} changed files affect {} crates: {names}", changed.len(), affected.len());
-    let packages: Vec<&str> = affected.iter().flat_map(|name| ["-p", name.as_str()]).collect();
-    let mut steps = vec![("formatting", vec!["fmt", "--all", "--check"])];
+    let mut steps = Steps { print_only, failed: false };
+    steps.cargo("formatting", &["fmt", "--all", "--check"])?;
     if !affected.is_empty() {
-        let flags = |before: &[&'static str], after: &[&'static str]| {
-            [before, &packages, after].concat().into_iter().collect::<Vec<_>>()
-        };
-        steps.push(("lints", flags(&["clippy", "--locked"], &["--all-targets", "--", "-D", "warnings"])));
-        steps.push(("tests", flags(&["test", "--locked"], &[])));
+        let lints = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+        steps.cargo("lints", &lints)?;
+        steps.cargo("build of the tests", &[&BUILD[..], &["--quiet"]].concat())?;
+        steps.test_programs(&affected)?;
+        if workspace.documented.iter().any(|name| affected.contains(name)) {
+            steps.cargo("doc tests", &["test", "--workspace", "--locked", "--doc", "--quiet"])?;
+        }
     }
-    for (name, arguments) in steps {
-        println!("\n== {name}: cargo {}", arguments.join(" "));
-        if print_only {
-            continue;
+    if !steps.failed {
+        println!("\ncheck passed after {:.0} s", started.elapsed().as_secs_f64());
+    }
+    Ok(if steps.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Builds all test programs.
+const BUILD: [&str; 4] = ["test", "--workspace", "--locked", "--no-run"];
+
+/// Runs steps until the first one that fails.
+struct Steps {
+    print_only: bool,
+    failed: bool,
+}
+
+impl Steps {
+    fn cargo(&mut self, name: &str, arguments: &[&str]) -> Result<()> {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(arguments);
+        self.run(name, &format!("cargo {}", arguments.join(" ")), &mut cargo)
+    }
+
+    /// Runs the test programs of these crates, each in the folder of its crate, as cargo does.
+    fn test_programs(&mut self, crates: &BTreeSet<String>) -> Result<()> {
+        if self.print_only {
+            println!("\n== tests of {}", crates.iter().map(String::as_str).collect::<Vec<_>>().join(" "));
+            return Ok(());
+        }
+        if self.failed {
+            return Ok(());
+        }
+        let output = Command::new(env!("CARGO"))
+            .args(BUILD)
+            .args(["--quiet", "--message-format=json"])
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cargo starts")?;
+        ensure!(output.status.success(), "the tests no longer build");
+        for message in Message::parse_stream(output.stdout.as_slice()) {
+            let Message::CompilerArtifact(artifact) = message.context("cargo prints no JSON")? else {
+                continue;
+            };
+            let (Some(program), true) = (&artifact.executable, artifact.profile.test) else { continue };
+            let folder = artifact.manifest_path.parent().context("a manifest is in a folder")?;
+            let manifest = std::fs::read_to_string(&artifact.manifest_path)
+                .with_context(|| format!("cannot read {}", artifact.manifest_path))?;
+            let is_affected = |name: &String| manifest.contains(&format!("\nname = \"{name}\"\n"));
+            if let Some(name) = crates.iter().find(|name| is_affected(name)) {
+                let mut tests = Command::new(program);
+                tests.current_dir(folder).arg("--quiet");
+                self.run(&format!("tests of {name}"), artifact.target.name.as_str(), &mut tests)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, name: &str, told: &str, command: &mut Command) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        println!("\n== {name}: {told}");
+        if self.print_only {
+            return Ok(());
         }
         let before = Instant::now();
-        let status = Command::new(env!("CARGO")).args(&arguments).status().context("cargo starts")?;
+        let status = command.status().with_context(|| format!("cannot start {told}"))?;
         println!("== {name}: {:.0} s", before.elapsed().as_secs_f64());
         if !status.success() {
             println!("\ncheck failed in the step \"{name}\"");
-            return Ok(ExitCode::FAILURE);
+            self.failed = true;
         }
+        Ok(())
     }
-    println!("\ncheck passed after {:.0} s", started.elapsed().as_secs_f64());
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The files that differ from `base`, with those that git does not know yet.
@@ -85,6 +148,7 @@ fn git(arguments: &[&str]) -> Result<String> {
 }
 
 /// The crates of the workspace. Paths are relative to its root.
+#[derive(Default)]
 struct Workspace {
     /// The folder of each crate.
     folders: BTreeMap<PathBuf, String>,
@@ -92,6 +156,8 @@ struct Workspace {
     reads: Vec<(PathBuf, String)>,
     /// The crates that depend on each crate, directly, in any way.
     dependents: BTreeMap<String, BTreeSet<String>>,
+    /// The crates with doc tests.
+    documented: BTreeSet<String>,
 }
 
 impl Workspace {
@@ -106,7 +172,7 @@ impl Workspace {
 
     fn of(metadata: &Metadata) -> Result<Self> {
         let names: BTreeSet<&str> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
-        let mut workspace = Self { folders: BTreeMap::new(), reads: Vec::new(), dependents: BTreeMap::new() };
+        let mut workspace = Self::default();
         for package in &metadata.packages {
             let name = package.name.to_string();
             let manifest = package
@@ -119,6 +185,9 @@ impl Workspace {
             // `.` is the root, the beginning of every relative path.
             let reads = reads.filter_map(|path| Some(path.as_str()?.trim_start_matches('.').into()));
             workspace.reads.extend(reads.map(|path: PathBuf| (path, name.clone())));
+            if package.targets.iter().any(|target| target.doctest && target.is_lib()) {
+                workspace.documented.insert(name.clone());
+            }
             for dependency in &package.dependencies {
                 if names.contains(dependency.name.as_str()) {
                     workspace.dependents.entry(dependency.name.clone()).or_default().insert(name.clone());
@@ -188,7 +257,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
         let workspace = Workspace::read(&root).unwrap();
         let reads =
-            regex::Regex::new(r#"(?:\.\./)+((?:docs|examples|deploy|charts|testbed)\b[a-z/]*)"#).unwrap();
+            regex::Regex::new(r"(?:\.\./)+((?:docs|examples|deploy|charts|testbed)\b[a-z/]*)").unwrap();
         let files = Command::new("git").args(["ls-files", "*.rs"]).current_dir(&root).output().unwrap();
         let mut found = 0;
         for file in String::from_utf8(files.stdout).unwrap().lines() {

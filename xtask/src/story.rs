@@ -106,8 +106,8 @@ struct Transcript {
 
 impl Transcript {
     /// Adds and counts the result of a step, and returns whether it passed.
-    fn count(&mut self, step: &Step, result: Result<(), String>) -> bool {
-        let line = match &result {
+    fn count(&mut self, step: &Step, result: &Result<(), String>) -> bool {
+        let line = match result {
             Ok(()) => format!("  ok      $ {}", step.command),
             Err(difference) => {
                 format!("  FAILED  $ {} (line {})\n{difference}", step.command, step.line)
@@ -143,12 +143,12 @@ fn follow_blocks(place: &Place, blocks: &[Block], transcript: &mut Transcript) -
             let command = format!("exec {}", place.with_addresses(&step.command));
             let (program, result) = Program::start(place.shell(&exports, &command), step)?;
             running = Some(program);
-            if !transcript.count(step, result) {
+            if !transcript.count(step, &result) {
                 return end(running, transcript);
             }
         } else {
             for step in &block.steps {
-                if !transcript.count(step, run(place, &exports, step)?) {
+                if !transcript.count(step, &run(place, &exports, step)?) {
                     return end(running, transcript);
                 }
                 exports.extend(step.command.starts_with("export ").then(|| step.command.clone()));
@@ -165,7 +165,7 @@ fn export_cache(cache: &tempfile::TempDir) -> String {
 fn end(running: Option<Program>, transcript: &mut Transcript) -> Result<()> {
     if let Some(program) = running {
         let (step, result) = program.end()?;
-        transcript.count(&step, result);
+        transcript.count(&step, &result);
     }
     Ok(())
 }
