@@ -101,6 +101,8 @@ pub(super) struct SampleRun {
     state: String,
     /// When the state changed last.
     changed_at: Instant,
+    /// When the state was observed last. A slow poll must not count as time without a change.
+    seen_at: Instant,
 }
 
 impl SampleRun {
@@ -117,16 +119,22 @@ impl SampleRun {
             applied.insert(key, server.apply(document, &namespace).await?);
         }
         let ttl = sample.documents.iter().map(longest_ttl).max().unwrap_or(0);
-        Ok(Self {
+        Ok(Self::new(namespace, applied, Duration::from_secs(ttl)))
+    }
+
+    fn new(namespace: String, applied: BTreeMap<String, Value>, ttl: Duration) -> Self {
+        let now = Instant::now();
+        Self {
             namespace,
             applied,
             objects: BTreeMap::new(),
             present: BTreeSet::new(),
             events: Vec::new(),
-            ttl: Duration::from_secs(ttl),
+            ttl,
             state: String::new(),
-            changed_at: Instant::now(),
-        })
+            changed_at: now,
+            seen_at: now,
+        }
     }
 
     fn observe(&mut self, mut seen: BTreeMap<&'static str, Vec<Value>>) {
@@ -152,13 +160,14 @@ impl SampleRun {
             }
         }
         let state = state.into_iter().collect::<Vec<_>>().join("\n");
+        self.seen_at = Instant::now();
         if state != self.state {
             self.state = state;
-            self.changed_at = Instant::now();
+            self.changed_at = self.seen_at;
         }
     }
 
-    /// Whether no further change is expected.
+    /// Whether the last look saw what an earlier one saw, so long ago that no further change is expected.
     fn is_stable(&self) -> bool {
         let of = |path: &'static str| {
             self.present.iter().filter(move |key| key.0 == path).filter_map(|key| self.objects.get(key))
@@ -174,7 +183,7 @@ impl SampleRun {
             (true, true) if of(COLLECTIONS[0]).next().is_some() => STABLE_PERIOD.ended + self.ttl,
             (true, true) => STABLE_PERIOD.ended,
         };
-        !self.state.is_empty() && self.changed_at.elapsed() > period
+        !self.state.is_empty() && self.seen_at.duration_since(self.changed_at) > period
     }
 }
 
@@ -184,4 +193,25 @@ fn longest_ttl(document: &Value) -> u64 {
     let rules = spec["deletionStrategy"]["deletionRules"].as_array().into_iter().flatten();
     let times = rules.map(|rule| &rule["condition"]["ttlSeconds"]).chain([&spec["ttlSecondsAfterFinished"]]);
     times.filter_map(Value::as_u64).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_look_at_the_cluster_is_no_rest() {
+        let cluster = |state: &str| {
+            let object = json!({"metadata": {"name": "a"}, "status": {"state": state}});
+            BTreeMap::from([(COLLECTIONS[1], vec![object])])
+        };
+        let mut run = SampleRun::new("ns".to_owned(), BTreeMap::new(), Duration::ZERO);
+        run.observe(cluster("ready"));
+        tokio::time::advance(STABLE_PERIOD.job).await;
+        assert!(!run.is_stable(), "nobody has looked since then");
+        run.observe(cluster("suspended"));
+        tokio::time::advance(STABLE_PERIOD.job).await;
+        run.observe(cluster("suspended"));
+        assert!(run.is_stable());
+    }
 }
