@@ -397,15 +397,18 @@ pub(super) fn set_at(object: &mut Value, path: &[&str], value: Value) {
     }
 }
 
-/// Whether two pod sets are the same as far as a Workload goes: counts, containers and tolerations, after `ComparePodSets` of
-/// Kueue.
+/// Whether two pod sets are the same as far as a Workload goes: counts, what they ask for, and tolerations, after `ComparePodSets`
+/// of Kueue, and with the resources of whole pods.
 fn is_same_set(one: &Value, other: &Value, ignores_tolerations: bool) -> bool {
     let list = |set: &Value, field: &str| -> Vec<Value> {
         set["template"]["spec"][field].as_array().cloned().unwrap_or_default()
     };
     let is_same = |field: &str| list(one, field) == list(other, field);
+    let resources = |set: &Value| set["template"]["spec"]["resources"].clone();
     one["count"] == other["count"]
         && one["minCount"] == other["minCount"]
+        && resources(one) == resources(other)
+        && is_same("resourceClaims")
         && is_same("containers")
         && is_same("initContainers")
         && (ignores_tolerations || is_same("tolerations"))

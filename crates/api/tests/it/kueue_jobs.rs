@@ -73,6 +73,20 @@ fn a_started_job_is_restored_to_what_it_was() {
 }
 
 #[test]
+fn a_change_of_what_the_whole_pod_asks_for_is_another_workload() {
+    let job = job(&json!({}), &json!({}));
+    let workload = kind().workload(&job, &Priority::default(), &CopiedKeys::default());
+    assert!(kind().is_equivalent(&job, &workload, None, false));
+    for (field, value) in
+        [("resources", json!({"requests": {"cpu": "8"}})), ("resourceClaims", json!([{"name": "gpu"}]))]
+    {
+        let mut changed = job.clone();
+        changed["spec"]["template"]["spec"][field] = value;
+        assert!(!kind().is_equivalent(&changed, &workload, None, false), "{field}");
+    }
+}
+
+#[test]
 fn a_template_that_contradicts_its_admission_never_starts() {
     let mut contradicting = job(&json!({}), &json!({}));
     contradicting["spec"]["template"]["spec"]["nodeSelector"] = json!({"pool": "b"});
@@ -92,6 +106,8 @@ fn pods_that_have_ended_give_back_their_quota() {
     assert_eq!(reclaimed(spec.clone(), json!({"succeeded": 1})), []);
     assert_eq!(reclaimed(spec.clone(), json!({"succeeded": 3})), main(2));
     assert_eq!(reclaimed(json!({"parallelism": 1, "completions": 4}), json!({"succeeded": 4})), []);
+    let wide = json!({"parallelism": 10, "completions": 4});
+    assert_eq!(reclaimed(wide, json!({"succeeded": 1})), main(1), "three of its four pods run");
     let mut indexed = spec;
     indexed["completionMode"] = "Indexed".into();
     let indexes = json!({"completedIndexes": "0-1,9", "failedIndexes": "1-2,odd,5-4", "succeeded": 9});

@@ -72,6 +72,17 @@ fn an_incomplete_group_and_one_that_contradicts_itself_have_no_workload() {
 }
 
 #[test]
+fn a_group_is_ready_when_its_pods_are_or_have_succeeded() {
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let mut pods = ["a", "b", "c"].map(|name| with(pod(name, "worker"), "/status/conditions", ready.clone()));
+    assert!(group(&pods).are_ready());
+    pods[1] = with(pod("b", "worker"), "/status/phase", "Succeeded".into());
+    assert!(group(&pods).are_ready());
+    pods[2] = with(pod("c", "worker"), "/status/phase", "Failed".into());
+    assert!(!group(&pods).are_ready());
+}
+
+#[test]
 fn the_newest_gated_pods_are_too_many_and_failed_ones_are_replaced() {
     let mut pods = vec![pod("a", "worker"), pod("b", "worker"), pod("c", "worker"), pod("d", "worker")];
     pods[3]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:09Z".into();

@@ -96,8 +96,8 @@ impl Integration for BatchJob {
 
     /// The places of a Job that no pod will use again.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePods> {
-        let parallelism = parallelism(job);
-        let completions = number(job, "/spec/completions").unwrap_or(parallelism);
+        let pods = pods(job);
+        let completions = number(job, "/spec/completions").unwrap_or_else(|| parallelism(job));
         let ended = if job["spec"]["completionMode"] == "Indexed" {
             let status = &job["status"];
             ended_indexes(
@@ -108,10 +108,10 @@ impl Integration for BatchJob {
             number(job, "/status/succeeded").unwrap_or_default()
         };
         let left = completions.saturating_sub(ended);
-        if parallelism <= 1 || ended == 0 || left >= parallelism {
+        if pods <= 1 || ended == 0 || left >= pods {
             return Vec::new();
         }
-        vec![ReclaimablePods { name: MAIN.into(), count: parallelism - left }]
+        vec![ReclaimablePods { name: MAIN.into(), count: pods - left }]
     }
 }
 

@@ -86,7 +86,8 @@ fn pod_set(template: &Value, name: &str, count: u32) -> Value {
 pub fn groups(set: &Value) -> u32 {
     let wanted = count(set, &["spec", "replicas"], 1);
     let surge = &set["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["maxSurge"];
-    let surge = surge.as_i64().or_else(|| surge.as_str()?.parse().ok());
+    // A number of groups, or a part of them in percent, which is rounded up.
+    let surge = surge.as_i64().or_else(|| surge.as_str()?.trim_end_matches('%').parse().ok());
     let has_surge =
         surge.is_some_and(|surge| surge > 0) && count(set, &["status", "updatedReplicas"], 0) < wanted;
     let present = if has_surge { count(set, &["status", "replicas"], 0) } else { 0 };
@@ -176,8 +177,11 @@ mod tests {
         let mut set = set();
         set["status"] = json!({"replicas": 3, "updatedReplicas": 1});
         assert_eq!(groups(&set), 2);
+        for (surge, expected) in [(json!(1), 3), (json!("1"), 3), (json!("50%"), 3), (json!("0%"), 2)] {
+            set["spec"]["rolloutStrategy"] = json!({"rollingUpdateConfiguration": {"maxSurge": surge}});
+            assert_eq!(groups(&set), expected, "{surge}");
+        }
         set["spec"]["rolloutStrategy"] = json!({"rollingUpdateConfiguration": {"maxSurge": 1}});
-        assert_eq!(groups(&set), 3);
         set["status"]["updatedReplicas"] = 2.into();
         assert_eq!(groups(&set), 2);
     }

@@ -103,10 +103,10 @@ impl<'a> PodGroup<'a> {
         self.pods.iter().filter_map(until).max()
     }
 
-    /// Whether all pods of the group are there and ready.
+    /// Whether all pods of the group are there, and ready or have succeeded.
     pub fn are_ready(&self) -> bool {
         group_total(self.first()).is_ok_and(|total| self.pods.len() >= total as usize)
-            && self.pods.iter().all(|pod| is_ready(pod))
+            && self.pods.iter().all(|pod| is_ready(pod) || phase(pod) == "Succeeded")
     }
 
     /// The pods whose quota others may use.
