@@ -237,28 +237,25 @@ fn joined(errors: &[String]) -> String {
 }
 
 impl KueueRules {
-    /// What a pod counts, of what it requests.
+    /// What a pod counts, of what it requests. An excluded resource does not count as itself, but as what it is transformed to, and
+    /// it multiplies others.
     pub(crate) fn counted(&self, request: &Amounts) -> Amounts {
         let is_excluded = |name: &str| self.excluded_prefixes.iter().any(|prefix| name.starts_with(prefix));
-        let request: BTreeMap<&str, i128> = request
-            .iter()
-            .filter(|(name, _)| !is_excluded(name))
-            .map(|(name, amount)| (name, milli(name, amount)))
-            .collect();
+        let request: BTreeMap<&str, i128> =
+            request.iter().map(|(name, amount)| (name, milli(name, amount))).collect();
         let mut kept: BTreeMap<&str, i128> = BTreeMap::new();
         let mut made: BTreeMap<&str, i128> = BTreeMap::new();
         for (name, amount) in &request {
-            let Some(rule) = self.transformations.iter().find(|rule| rule.input == *name) else {
+            let rule = self.transformations.iter().find(|rule| rule.input == *name);
+            let is_replaced = rule.is_some_and(|rule| rule.strategy == Some(TransformationStrategy::Replace));
+            if !is_replaced && !is_excluded(name) {
                 *kept.entry(name).or_default() += amount;
-                continue;
-            };
+            }
+            let Some(rule) = rule else { continue };
             let by = rule.multiply_by.as_deref().and_then(|by| request.get(by)).copied().unwrap_or(1000);
             let input = amount.saturating_mul(by) / 1000;
             for (output, factor) in rule.outputs.iter().flatten() {
                 *made.entry(output).or_default() += input.saturating_mul(factor_milli(factor)) / 1000;
-            }
-            if rule.strategy != Some(TransformationStrategy::Replace) {
-                *kept.entry(name).or_default() += amount;
             }
         }
         for (name, amount) in made {
@@ -343,12 +340,18 @@ mod tests {
                     json!({"input": "cores", "strategy": "Replace", "multiplyBy": "gpu", "outputs": {"total": 1}}),
                 ),
                 rule(json!({"input": "memory", "strategy": "Replace", "outputs": {"less": "-1"}})),
+                rule(json!({"input": "example.com/y", "strategy": "Retain", "outputs": {"hidden": 5}})),
+                rule(
+                    json!({"input": "lanes", "strategy": "Replace", "multiplyBy": "example.com/x", "outputs": {"ports": 1}}),
+                ),
             ],
             ..KueueRules::default()
         };
-        let request = json!({"gpu": 2, "cores": 20, "example.com/x": 1, "cpu": "500m", "memory": "1Gi"});
+        let request = json!({"gpu": 2, "cores": 20, "example.com/x": 3, "cpu": "500m", "memory": "1Gi",
+            "example.com/y": 2, "lanes": 4});
         let counted = rules.counted(&Amounts::read(&request).unwrap());
-        let expected = json!({"gpu": 2, "credits": 3, "total": 40, "cpu": "500m"});
+        let expected = json!({"gpu": 2, "credits": 3, "total": 40, "cpu": "500m",
+            "hidden": 10, "ports": 12});
         assert_eq!(counted, Amounts::read(&expected).unwrap());
     }
 
