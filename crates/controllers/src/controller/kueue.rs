@@ -342,7 +342,9 @@ impl State {
         let status = &row.object.status;
         let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let is_ready = status.is(PODS_READY);
-        if self.kueue.ready.insert(uid.to_owned(), is_ready) == Some(false) && is_ready {
+        // Pods that replace others say nothing about the start.
+        let is_start = status.condition(PODS_READY).is_some_and(|ready| ready.reason != "Recovered");
+        if self.kueue.ready.insert(uid.to_owned(), is_ready) == Some(false) && is_ready && is_start {
             totals.pods_ready(index, &self.config.metrics, &row.object);
         }
         if status.is(FINISHED) {

@@ -30,10 +30,15 @@ fn measured(cluster: &Cluster, kueue_options: KueueOptions) -> (KueueMetrics, to
 
 /// Writes the condition `PodsReady`, as the controller of a job does.
 async fn make_ready(cluster: &Cluster, name: &str) {
+    pods_ready(cluster, name, "True", "Started").await;
+}
+
+async fn pods_ready(cluster: &Cluster, name: &str, status: &str, reason: &str) {
     let api = cluster.api(&workloads(), "default");
     let mut conditions =
         api.get(name).await.unwrap().data["status"]["conditions"].as_array().unwrap().clone();
-    conditions.push(json!({"type": "PodsReady", "status": "True", "reason": "Started", "message": "",
+    conditions.retain(|condition| condition["type"] != "PodsReady");
+    conditions.push(json!({"type": "PodsReady", "status": status, "reason": reason, "message": "",
         "lastTransitionTime": "2023-11-14T22:13:25Z"}));
     let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
     api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
@@ -64,6 +69,10 @@ async fn while_pods_are_not_ready_no_other_workload_is_admitted() {
     waits(&cluster, "third", "Waiting").await;
     cluster.delete_now(&workloads(), "default", "second").await;
     admitted(&cluster, "third").await;
+    for (status, reason) in [("False", "WaitForRecovery"), ("True", "Recovered")] {
+        pods_ready(&cluster, "first", status, reason).await;
+        cluster.settled().await;
+    }
     let api = cluster.api(&workloads(), "default");
     let stop = Patch::Merge(json!({"spec": {"active": false}}));
     api.patch("first", &PatchParams::default(), &stop).await.unwrap();
@@ -76,7 +85,8 @@ async fn while_pods_are_not_ready_no_other_workload_is_admitted() {
         "local_queue_ready_wait_time_seconds_count{name=\"team\"",
         "pods_ready_to_evicted_time_seconds_count{cluster_queue=\"team\"",
     ] {
-        assert!(text.contains(&format!("kueue_{family}")), "{family} is not in:\n{text}");
+        let line = text.lines().find(|line| line.starts_with(&format!("kueue_{family}")));
+        assert!(line.is_some_and(|line| line.ends_with(" 1")), "{family}: {line:?} in:\n{text}");
     }
     controller.abort();
 }
