@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 #![allow(clippy::needless_pass_by_value, reason = "test code")]
 
-use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, aggregate, default, review, validate};
+use api::kueue::webhooks::{
+    Context, Gates, JobDefaults, JobRules, Operation, aggregate, default, review, validate,
+};
 use api::selector::LabelSelector;
 use serde_json::{Value, json};
 
@@ -24,6 +26,7 @@ fn context() -> Context {
         "workload.codeflare.dev/appwrapper",
         "jobset.x-k8s.io/jobset",
         "kubeflow.org/tfjob",
+        "kubeflow.org/mpijob",
         "sparkoperator.k8s.io/sparkapplication",
     ];
     let namespaces = LabelSelector::default().with("kubernetes.io/metadata.name", "kube-system", false);
@@ -389,6 +392,32 @@ fn train_jobs_app_wrappers_and_spark_applications_are_suspended_at_their_creatio
 }
 
 #[test]
+fn the_workers_of_an_mpi_job_are_ranked_behind_a_launcher_that_works() {
+    let job = |launches_as_worker: bool, roles: &[&str], annotations: Value| {
+        let role = |role: &&str| {
+            ((*role).to_owned(), json!({"template": {"metadata": {"annotations": annotations}}}))
+        };
+        let roles: serde_json::Map<_, _> = roles.iter().map(role).collect();
+        set(None, json!({"runLauncherAsWorker": launches_as_worker, "mpiReplicaSpecs": roles}))
+    };
+    let both = ["Launcher", "Worker"];
+    let group = json!({"kueue.x-k8s.io/podset-group-name": "all"});
+    let off = Context { gates: Gates { topology_aware_scheduling: false, ..Gates::default() }, ..context() };
+    for (job, context, expected) in [
+        (job(true, &both, json!({})), context(), json!({"kueue.x-k8s.io/pod-index-offset": "1"})),
+        (job(false, &both, json!({})), context(), json!({})),
+        (job(true, &both, group.clone()), context(), group),
+        (job(true, &["Worker"], json!({})), context(), json!({})),
+        (job(true, &both, json!({})), off, json!({})),
+    ] {
+        let created = created("mpijobs", job.clone(), &context);
+        let sets = &created["spec"]["mpiReplicaSpecs"];
+        assert_eq!(sets["Worker"]["template"]["metadata"]["annotations"], expected, "{job}");
+        assert_eq!(sets["Launcher"], job["spec"]["mpiReplicaSpecs"]["Launcher"], "{job}");
+    }
+}
+
+#[test]
 fn topology_annotations_have_rules() {
     const PATH: &str = "metadata.annotations";
     let key = |name: &str| format!("kueue.x-k8s.io/{name}");
@@ -399,13 +428,22 @@ fn topology_annotations_have_rules() {
     let (level, slice, size) =
         ("podset-required-topology", "podset-slice-required-topology", "podset-slice-size");
     let (preferred, group) = ("podset-preferred-topology", "podset-group-name");
-    let layers = "podset-slice-required-topology-constraints";
+    let (layers, offset) = ("podset-slice-required-topology-constraints", "pod-index-offset");
     let two = r#"[{"topology":"block","size":4},{"topology":"rack","size":2}]"#;
     let odd = r#"[{"topology":"block","size":3},{"topology":"rack","size":2}]"#;
     for (entries, expected) in [
         (&[(level, "rack")][..], String::new()),
         (&[(level, "rack"), (slice, "host"), (size, "2")], String::new()),
         (&[(layers, two)], String::new()),
+        (&[(offset, "0")], String::new()),
+        (
+            &[(offset, "-1")],
+            format!("{PATH}[{}]: Invalid value: \"-1\": must be a number of pods", key(offset)),
+        ),
+        (
+            &[(level, "rack"), (group, "g"), (offset, "1")],
+            format!("{PATH}[{}]: Forbidden: may not be set when '{}' is specified", key(offset), key(group)),
+        ),
         (
             &[(level, "rack"), (preferred, "rack")],
             format!(

@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use super::set_at;
+
 /// The annotation with the level in which all pods have to be.
 pub(crate) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
 /// The annotation with the level in which all pods should be.
@@ -17,6 +19,8 @@ pub(crate) const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 pub(crate) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 /// The annotation with slices of slices, as JSON.
 pub(crate) const LAYERS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
+/// The annotation of pods whose ranks begin behind those of another pod of the gang.
+pub(crate) const INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
 
 /// The largest number of layers.
 const LAYERS_MAX: usize = 3;
@@ -28,6 +32,11 @@ pub(crate) fn truth(text: &str) -> Option<bool> {
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
         _ => None,
     }
+}
+
+/// States that the indices of the pods of a template begin behind that of one other pod.
+pub(crate) fn follow_one(template: &mut Value) {
+    set_at(template, &["metadata", "annotations", INDEX_OFFSET], "1".into());
 }
 
 /// The topology request of a template. `index_label`: the label of its pods with their rank. `None`: the template asks for

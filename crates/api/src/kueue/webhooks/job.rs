@@ -10,7 +10,7 @@ use super::{
     deployment, elastic, gates as gated_by, leader_worker_set, pod, ray, spark, statefulset, topology,
 };
 use crate::appwrapper::{self, components::has_components};
-use crate::kueue::jobs::topology::truth;
+use crate::kueue::jobs::topology::{GROUP as POD_SET_GROUP, follow_one, truth};
 use crate::kueue::jobs::train_job::PATCH_MANAGER;
 use crate::kueue::jobs::{
     COMPLETIONS_FOLLOW, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT, PRIORITY_CLASS, QUEUE_NAME,
@@ -58,8 +58,10 @@ pub(super) fn default(
             if is_managed || is_owned(job, &context.jobs) {
                 elastic::gate(kind, job, &context.gates);
             }
-            if kind.plural == "trainjobs" {
-                add_runtime_patch(job);
+            match kind.plural {
+                "trainjobs" => add_runtime_patch(job),
+                "mpijobs" if context.gates.topology_aware_scheduling => rank_workers(job),
+                _ => {}
             }
         }
         (_, None) => {}
@@ -89,6 +91,20 @@ fn add_runtime_patch(job: &mut Value) {
         let patch = json!({"manager": PATCH_MANAGER, "trainingRuntimeSpec": {"template": {"spec": {}}}});
         let patches: Vec<Value> = patches.iter().cloned().chain([patch]).collect();
         set_at(job, &["spec", "runtimePatches"], patches.into());
+    }
+}
+
+/// The workers of an `MPIJob` whose launcher is the first worker have the indices behind it. A job may get its queue later, so this is
+/// said of jobs without one, too.
+fn rank_workers(job: &mut Value) {
+    let template = |role: &str| format!("/spec/mpiReplicaSpecs/{role}/template");
+    let Some(launcher) = job.pointer(&template("Launcher")) else { return };
+    let is_grouped = annotation(launcher, POD_SET_GROUP).is_some();
+    if job["spec"]["runLauncherAsWorker"] == true
+        && !is_grouped
+        && let Some(worker) = job.pointer_mut(&template("Worker"))
+    {
+        follow_one(worker);
     }
 }
 

@@ -12,8 +12,6 @@ use crate::kueue::jobs::{annotation, set_at, topology};
 use crate::value::{count, integer};
 
 const FRAMEWORK: &str = LEADER_WORKER_SET.framework;
-/// The annotation of pods whose ranks begin behind those of other pods of the group.
-const INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
 const REPLICAS_MAX: i64 = 1_000_000;
 /// The templates of a group, and the names of their pod sets.
 const TEMPLATES: [(&str, &str); 2] = [("leaderTemplate", "leader"), ("workerTemplate", "worker")];
@@ -44,7 +42,7 @@ pub(super) fn default(set: &mut Value, known: &JobDefaults, context: &Context) {
             hold_back(template, FRAMEWORK);
             set_at(template, &["metadata", "annotations", SERVING], "true".into());
             if is_ranked && annotation(template, topology::GROUP).is_none() {
-                set_at(template, &["metadata", "annotations", INDEX_OFFSET], "1".into());
+                topology::follow_one(template);
             }
         });
     }

@@ -7,7 +7,7 @@ use super::Gates;
 use super::field_error::FieldError;
 use super::names::check_label_key;
 use crate::kueue::jobs::topology::{
-    GROUP, LAYERS, PREFERRED, REQUIRED, SLICE, SLICE_SIZE, UNCONSTRAINED, request, truth,
+    GROUP, INDEX_OFFSET, LAYERS, PREFERRED, REQUIRED, SLICE, SLICE_SIZE, UNCONSTRAINED, request, truth,
 };
 use crate::kueue::jobs::{JobKind, annotation};
 use crate::value::count;
@@ -94,6 +94,14 @@ pub(super) fn check_request(pod: &Value, path: &str, gates: &Gates, errors: &mut
     }
     if let Some(text) = found(UNCONSTRAINED).filter(|text| truth(text).is_none()) {
         errors.push(FieldError::invalid(&at(UNCONSTRAINED), text, "must be a boolean value"));
+    }
+    if let Some(text) = found(INDEX_OFFSET) {
+        if text.parse::<u32>().is_err() {
+            errors.push(FieldError::invalid(&at(INDEX_OFFSET), text, "must be a number of pods"));
+        }
+        if found(GROUP).is_some() {
+            errors.push(excludes(&at(INDEX_OFFSET), GROUP));
+        }
     }
     if let Some(text) = found(SLICE_SIZE) {
         match text.parse::<i32>() {
