@@ -101,6 +101,8 @@ fn jobs_of_ray_in_a_queue_have_rules() {
         cluster["enableInTreeAutoscaling"] = true.into();
         cluster
     };
+    let mut headless = cluster(&[]);
+    headless["headGroupSpec"]["template"]["spec"]["containers"] = json!([]);
     let mut no_cluster = ray_job(json!({}));
     no_cluster["spec"]["rayClusterSpec"] = Value::Null;
     let cases = [
@@ -118,6 +120,11 @@ fn jobs_of_ray_in_a_queue_have_rules() {
             "rayjobs",
             no_cluster,
             "spec.rayClusterSpec: Required value: rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector",
+        ),
+        (
+            "rayjobs",
+            ray_job(json!({"rayClusterSpec": headless})),
+            "spec.rayClusterSpec.headGroupSpec.template.spec.containers: Required value: the head needs a container",
         ),
         (
             "rayjobs",
@@ -162,6 +169,30 @@ fn jobs_of_ray_in_a_queue_have_rules() {
         review("rayjobs", Operation::Create, &ray_job(json!({})), None, &JobDefaults::default(), &context()),
         Ok(Vec::new())
     );
+}
+
+#[test]
+fn a_running_job_of_ray_does_not_leave_its_queue() {
+    let queue = "kueue.x-k8s.io/queue-name";
+    for (resource, mut job) in [
+        ("rayjobs", ray_job(json!({}))),
+        ("rayclusters", object(kind("ray.io/raycluster"), cluster(&[]))),
+        ("rayservices", object(kind("ray.io/rayservice"), json!({"rayClusterConfig": cluster(&[])}))),
+    ] {
+        let old = job.clone();
+        job["metadata"]["labels"] = json!({});
+        let left = |job: &Value, old: &Value| {
+            review(resource, Operation::Update, job, Some(old), &JobDefaults::default(), &context())
+        };
+        let error = left(&job, &old).unwrap_err();
+        assert!(
+            error.contains(&format!("metadata.labels[{queue}]: Invalid value: \"\": field is immutable")),
+            "{error}"
+        );
+        assert_eq!(left(&job, &job), Ok(Vec::new()), "no queue is left");
+        kind(&format!("ray.io/{}", &resource[..resource.len() - 1])).set_suspended(&mut job, true);
+        assert_eq!(left(&job, &old), Ok(Vec::new()), "it is stopped as it leaves");
+    }
 }
 
 #[test]

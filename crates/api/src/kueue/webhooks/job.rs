@@ -162,18 +162,20 @@ fn check(
     context: &Context,
     errors: &mut Vec<FieldError>,
 ) {
-    let is_queued = context.jobs.manages_unnamed || !queue_name(job).is_empty();
-    if kind.group() == RAY {
-        let is_other = is_queued && ray::check(kind.plural, job, &context.gates, errors).is_none();
-        if is_other || (!is_queued && old.is_some()) {
+    let is_queued = |job: &Value| context.jobs.manages_unnamed || !queue_name(job).is_empty();
+    let is_spark = kind.plural == "sparkapplications";
+    // A job that leaves its queue keeps its rules until it has left.
+    let was_never_queued = !is_queued(job) && old.is_some_and(|old| !is_queued(old));
+    if (is_spark || kind.group() == RAY) && was_never_queued {
+        return;
+    }
+    if is_queued(job) && kind.group() == RAY {
+        let is_other = ray::check(kind.plural, job, &context.gates, errors).is_none();
+        if is_other {
             return;
         }
-    }
-    let is_spark = kind.plural == "sparkapplications";
-    if is_spark && is_queued {
+    } else if is_queued(job) && is_spark {
         spark::check(job, errors);
-    } else if is_spark && old.is_some() {
-        return;
     }
     check_labels(job, errors);
     elastic::check(job, &context.gates, errors);

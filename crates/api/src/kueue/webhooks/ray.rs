@@ -74,6 +74,10 @@ fn check_cluster(
     if cluster["enableInTreeAutoscaling"] == true && !elastic::is_asked(job, gates) {
         errors.push(FieldError::invalid(&format!("{path}.enableInTreeAutoscaling"), true, why));
     }
+    if list(cluster, &["headGroupSpec", "template", "spec", "containers"]).is_empty() {
+        let path = format!("{path}.headGroupSpec.template.spec.containers");
+        errors.push(FieldError::required(&path, "the head needs a container"));
+    }
     let groups = list(cluster, &["workerGroupSpecs"]);
     let path = format!("{path}.workerGroupSpecs");
     if groups.len() + 1 > POD_SETS_MAX {
