@@ -54,6 +54,8 @@ use write::{Before, Write};
 pub struct JobsConfig {
     /// The kinds.
     pub kinds: Vec<&'static JobKind>,
+    /// Kinds whose jobs another process starts and stops: a job of `kinds` that one of them owns follows it.
+    pub others: Vec<&'static JobKind>,
     /// Whether jobs without the label of a queue are managed, too.
     pub manages_unnamed: bool,
     /// The namespaces whose jobs are managed.
@@ -82,6 +84,7 @@ impl Default for JobsConfig {
     fn default() -> Self {
         Self {
             kinds: Vec::new(),
+            others: Vec::new(),
             manages_unnamed: false,
             namespaces: LabelSelector::default(),
             waits_for_pods: false,
@@ -94,6 +97,18 @@ impl Default for JobsConfig {
             frees_deleted_pods: false,
             retention_us: None,
         }
+    }
+}
+
+impl JobsConfig {
+    /// The kinds that are watched: those that are started and stopped, then the others.
+    fn watched(&self) -> impl Iterator<Item = &'static JobKind> {
+        self.kinds.iter().chain(&self.others).copied()
+    }
+
+    /// The kind at this position among those that are watched, if its jobs are started and stopped.
+    fn kind(&self, at: usize) -> Option<&'static JobKind> {
+        self.kinds.get(at).copied()
     }
 }
 
@@ -133,7 +148,7 @@ impl Jobs {
         let (clock, meter, config) = (clock.clone(), meter.clone(), jobs.clone());
         let (senders, observations) = queue();
         let mut watches = Watches::new(client.clone(), senders.of_watches, meter.clone());
-        let sources: Vec<JobsSource> = JobsSource::of_kinds(&config.kinds).collect();
+        let sources: Vec<JobsSource> = JobsSource::of(&config).collect();
         for source in &sources {
             watches.jobs(*source, &config);
         }

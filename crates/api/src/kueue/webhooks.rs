@@ -60,6 +60,8 @@ pub struct Context {
 pub struct JobRules {
     /// The names of the managed frameworks. Jobs of others are allowed as they are.
     pub frameworks: Vec<String>,
+    /// The names of frameworks that others suspend and check. They queue for the jobs that their jobs own.
+    pub others: Vec<String>,
     /// Whether jobs without the label of a queue are managed, too.
     pub manages_unnamed: bool,
     /// The namespaces whose jobs are managed.

@@ -1,7 +1,7 @@
 //! What the configuration says about jobs.
 
 use api::kueue::config::{LabelSource, SourceKind};
-use api::kueue::jobs::CopiedKeys;
+use api::kueue::jobs::{CopiedKeys, JobKind};
 use api::kueue::webhooks::JobRules;
 use api::selector::LabelSelector;
 use controllers::JobsConfig;
@@ -16,6 +16,7 @@ impl Kueue {
         let fields = &self.configuration.fields;
         JobsConfig {
             kinds: self.jobs.kinds.clone(),
+            others: self.other_kinds(),
             manages_unnamed: fields.manage_jobs_without_queue_name == Some(true),
             namespaces: self.namespaces(),
             waits_for_pods: self.wait_for_pods().is_some(),
@@ -34,10 +35,19 @@ impl Kueue {
     pub(super) fn job_rules(&self) -> JobRules {
         JobRules {
             frameworks: self.reviewed.kinds.iter().map(|kind| kind.framework.to_owned()).collect(),
+            others: self.other_kinds().iter().map(|kind| kind.framework.to_owned()).collect(),
             manages_unnamed: self.configuration.fields.manage_jobs_without_queue_name == Some(true),
             namespaces: self.namespaces(),
             pods_of_sets_only: self.reviewed.pods_of_sets_only,
         }
+    }
+
+    /// The kinds that the file names, and another process starts and stops. Pods own no jobs.
+    fn other_kinds(&self) -> Vec<&'static JobKind> {
+        let named = self.configuration.fields.integrations.as_ref().and_then(|jobs| jobs.frameworks.as_ref());
+        let named = named.into_iter().flatten().filter_map(|name| JobKind::of_framework(name));
+        let is_own = |kind: &JobKind| self.jobs.kinds.iter().any(|own| own.framework == kind.framework);
+        named.filter(|kind| !kind.is_pod() && !is_own(kind)).collect()
     }
 
     /// The jobs for which webhooks are registered.
@@ -101,6 +111,15 @@ mod tests {
         let config = file.path().to_str().unwrap();
         let flags = Flags::parse_from(["muster", "--parts", "job=batch/job", "--config", config]);
         flags.kueue.load(true, server::Issuer::Other).unwrap().unwrap().jobs_config()
+    }
+
+    #[test]
+    fn kinds_that_the_file_names_and_no_part_starts_are_those_of_others() {
+        let file = "integrations: {frameworks: [batch/job, pod, ray.io/rayjob, made.up/kind]}\n";
+        for (lines, expected) in [("", &[][..]), (file, &["ray.io/rayjob"])] {
+            let others: Vec<_> = jobs_with(lines).others.iter().map(|kind| kind.framework).collect();
+            assert_eq!(others, expected, "{lines}");
+        }
     }
 
     #[test]

@@ -408,8 +408,8 @@ impl Objects {
             JobKey::Job(uid) => self.jobs.get(uid).map(|(at, job)| (*at, job)),
             JobKey::Group { namespace, name } => self.group(namespace, name).first().copied(),
         };
-        let Some((at, job)) = found else { return Subject::default() };
-        subject(config.kinds[at].api_version, config.kinds[at].kind, job)
+        let found = found.and_then(|(at, job)| Some((config.kind(at)?, job)));
+        found.map_or_else(Subject::default, |(kind, job)| subject(kind.api_version, kind.kind, job))
     }
 }
 

@@ -35,8 +35,8 @@ impl Objects {
                 return Ancestor::Other;
             }
             let Some(owner) = at.metadata.controller() else { return found };
-            let is_kind = |kind: &&&'static JobKind| kind.is_kind_of(&owner.api_version, &owner.kind);
-            let Some(kind) = config.kinds.iter().find(is_kind) else { return found };
+            let is_kind = |kind: &&'static JobKind| kind.is_kind_of(&owner.api_version, &owner.kind);
+            let Some(kind) = config.watched().find(is_kind) else { return found };
             let Some((_, parent)) = self.jobs.get(&owner.uid) else {
                 let is_unlabelled = kind.is_watched_unlabelled() || config.manages_unnamed;
                 return if is_unlabelled { Ancestor::Other } else { found };

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use api::kueue::jobs::{JobKind, QUEUE_NAME, pods::MANAGED};
+use api::OwnerReference;
+use api::kueue::jobs::{JobKind, QUEUE_NAME, pods::MANAGED, queue_name};
 use api::kueue::workload::API_VERSION;
 use index::Kind;
 use kube::runtime::watcher;
@@ -15,7 +16,7 @@ use crate::watches::{Handlers, Watches, resource};
 /// What a watch of this loop is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JobsSource {
-    /// Jobs of a kind: its position in the configuration.
+    /// Jobs of a kind: its position among those that are watched.
     Job(usize),
     /// Objects that describe the pods of jobs: the position of the kind of jobs, and that of the kind among those it refers to.
     Referenced(usize, usize),
@@ -36,13 +37,14 @@ impl JobsSource {
     pub(crate) const OTHERS: [Self; 5] =
         [Self::Workload, Self::Flavor, Self::WorkloadClass, Self::PodClass, Self::Namespace];
 
-    /// All of these kinds of jobs.
-    pub(crate) fn of_kinds(kinds: &[&'static JobKind]) -> impl Iterator<Item = Self> {
+    /// All of a configuration.
+    pub(crate) fn of(config: &JobsConfig) -> impl Iterator<Item = Self> {
         let of_kind = |(at, kind): (usize, &&'static JobKind)| {
             let referenced = 0..kind.integration.references().len();
-            std::iter::once(Self::Job(at)).chain(referenced.map(move |other| Self::Referenced(at, other)))
+            referenced.map(move |other| Self::Referenced(at, other))
         };
-        kinds.iter().enumerate().flat_map(of_kind).chain(Self::OTHERS)
+        let jobs = (0..config.watched().count()).map(Self::Job);
+        jobs.chain(config.kinds.iter().enumerate().flat_map(of_kind)).chain(Self::OTHERS)
     }
 
     /// Whether other jobs go on if objects of this kind are not to be seen.
@@ -79,22 +81,35 @@ impl fmt::Display for JobsSource {
 }
 
 impl Watches {
-    /// Watches objects for the loop of the jobs. Of jobs of Kubernetes, those with the label of a queue, unless others are managed,
-    /// too.
+    /// Watches objects for the loop of the jobs. Of jobs of Kubernetes, those with the label of a queue, and those that a job of a
+    /// watched kind owns, unless others are managed, too.
     pub(crate) fn jobs(&mut self, source: JobsSource, config: &JobsConfig) {
-        let handlers = Handlers {
-            on_apply: Box::new(move |object| Observation::Jobs(source, Change::Applied(Box::new(object)))),
-            on_delete: Box::new(move |uid, name| Observation::Jobs(source, Change::Deleted(uid, name))),
-        };
-        let (api_version, kind, plural) = source.resource(&config.kinds);
-        let is_labelled = matches!(source, JobsSource::Job(at)
-            if !config.manages_unnamed && !config.kinds[at].is_watched_unlabelled());
+        let watched: Vec<_> = config.watched().collect();
+        let (api_version, kind, plural) = source.resource(&watched);
+        let job = if let JobsSource::Job(at) = source { Some(watched[at]) } else { None };
+        let is_limited = job.is_some_and(|kind| !config.manages_unnamed && !kind.is_watched_unlabelled());
         let selection = watcher::Config::default();
-        let is_pod = matches!(source, JobsSource::Job(at) if config.kinds[at].is_pod());
-        let selection = match (is_pod, is_labelled) {
-            (true, _) => selection.labels(&format!("{MANAGED}=true")),
-            (false, true) => selection.labels(QUEUE_NAME),
-            (false, false) => selection,
+        let selection = match job {
+            Some(kind) if kind.is_pod() => selection.labels(&format!("{MANAGED}=true")),
+            Some(kind) if is_limited && kind.is_set_of_pods() => selection.labels(QUEUE_NAME),
+            _ => selection,
+        };
+        let is_limited = is_limited && job.is_some_and(|kind| !kind.is_pod() && !kind.is_set_of_pods());
+        let is_kept = move |job: &Whole| {
+            let is_kind = |owner: &OwnerReference| {
+                watched.iter().any(|kind| kind.is_kind_of(&owner.api_version, &owner.kind))
+            };
+            !is_limited
+                || !queue_name(&job.value).is_empty()
+                || job.metadata.controller().is_some_and(is_kind)
+        };
+        let change = move |object: Whole| match is_kept(&object) {
+            true => Change::Applied(Box::new(object)),
+            false => Change::Deleted(object.metadata.uid, object.metadata.name),
+        };
+        let handlers = Handlers {
+            on_apply: Box::new(move |object| Observation::Jobs(source, change(object))),
+            on_delete: Box::new(move |uid, name| Observation::Jobs(source, Change::Deleted(uid, name))),
         };
         self.start::<Whole>(
             Source::Jobs(source),

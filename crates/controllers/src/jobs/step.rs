@@ -75,7 +75,7 @@ pub(super) fn decide(
         let left: Vec<&Whole> = objects.workloads_of(uid).collect();
         return (!left.is_empty()).then(|| left_behind(config, &left, now));
     };
-    let kind = config.kinds[*at];
+    let kind = config.kind(*at)?;
     let described = objects.described(*at, kind, job);
     let view = View { kind, job: described.as_ref().unwrap_or(job), objects, config, now };
     Some(match view.kind {

@@ -7,6 +7,7 @@ use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running, resource, wrappers};
 use api::appwrapper::Group;
+use api::kueue::jobs::JobKind;
 use controllers::{Config, JobsConfig, Kueue};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -400,6 +401,58 @@ async fn the_cluster_of_a_ray_job_has_no_workload_and_runs_while_the_job_is_admi
     let told = "second-abcde Suspended: Kueue managed child job suspended";
     let events = cluster.events().await;
     assert!(events.iter().any(|event| event.starts_with(told)), "{events:#?}");
+}
+
+/// The metadata of a job without a queue that another one owns.
+fn owned(kind: &Jobs<'_>, owner: &DynamicObject) -> Value {
+    let resource = kind.resource();
+    json!({"labels": {}, "ownerReferences": [{"apiVersion": resource.api_version, "kind": resource.kind,
+        "controller": true, "name": owner.metadata.name, "uid": owner.metadata.uid}]})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_without_a_queue_follows_the_job_with_a_queue_that_owns_it() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let [parents, children] = ["kubeflow.org/mpijob", "batch/job"].map(|name| Jobs::of(&cluster, name));
+    parents.install().await;
+    let _controller = controller(&cluster, all_kinds());
+    let spec =
+        training("kubeflow.org/mpijob", "mpiReplicaSpecs", &["/spec/mpiReplicaSpecs/Worker/template"]).spec;
+    parents.submit("first", spec.clone()).await;
+    parents.running("first").await;
+    let parent = parents.submit("second", spec).await;
+    let job = job("job", 1)["spec"].clone();
+    for (name, metadata) in [("launcher", owned(&parents, &parent)), ("lone", json!({"labels": {}}))] {
+        children.submit_with(name, metadata, job.clone()).await;
+        children.merge(name, json!({"spec": {"suspend": false}})).await;
+    }
+    children.stopped("launcher").await;
+    cluster.settled().await;
+    assert_eq!(children.get("lone").await.data["spec"]["suspend"], false, "nothing owns it");
+    assert_eq!(cluster.names(&workloads(), "default").await.len(), 2, "those of the parents");
+    cluster.delete_now(&parents.resource(), "default", "first").await;
+    children.running("launcher").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_follows_an_owner_that_another_process_starts() {
+    let cluster = ray_kinds(2).await;
+    let kinds = |name| JobKind::of_framework(name).into_iter().collect();
+    let config = JobsConfig {
+        kinds: kinds("ray.io/raycluster"),
+        others: kinds("ray.io/rayjob"),
+        ..JobsConfig::default()
+    };
+    let _controller = controller(&cluster, config);
+    let [parents, children] = ["ray.io/rayjob", "ray.io/raycluster"].map(|name| Jobs::of(&cluster, name));
+    let parent = parents.submit("train", ray_job(1)).await;
+    parents.merge("train", json!({"spec": {"suspend": false}})).await;
+    children.submit_with("train-abcde", owned(&parents, &parent), ray_cluster(1)).await;
+    children.merge("train-abcde", json!({"spec": {"suspend": false}})).await;
+    children.stopped("train-abcde").await;
+    cluster.settled().await;
+    assert_eq!(parents.get("train").await.data["spec"]["suspend"], false, "it is left to the other process");
+    assert_eq!(cluster.names(&workloads(), "default").await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]

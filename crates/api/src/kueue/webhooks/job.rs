@@ -126,7 +126,11 @@ pub(super) fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) ->
 pub(super) fn is_owned(job: &Value, rules: &JobRules) -> bool {
     let owner = controller(job);
     let [version, kind] = ["apiVersion", "kind"].map(|field| owner[field].as_str().unwrap_or_default());
-    kind == appwrapper::KIND || managed(rules).any(|known| known.is_kind_of(version, kind))
+    let is_other =
+        |name: &String| JobKind::of_framework(name).is_some_and(|known| known.is_kind_of(version, kind));
+    kind == appwrapper::KIND
+        || managed(rules).any(|known| known.is_kind_of(version, kind))
+        || rules.others.iter().any(is_other)
 }
 
 /// The rules that a job breaks.
