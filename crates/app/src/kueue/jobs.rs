@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn kinds_that_the_file_names_and_no_part_starts_are_those_of_others() {
-        let file = "integrations: {frameworks: [batch/job, pod, ray.io/rayjob, made.up/kind]}\n";
+        let file = "integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}\n";
         for (lines, expected) in [("", &[][..]), (file, &["ray.io/rayjob"])] {
             let others: Vec<_> = jobs_with(lines).others.iter().map(|kind| kind.framework).collect();
             assert_eq!(others, expected, "{lines}");
