@@ -21,6 +21,7 @@ pub mod appwrapper;
 pub mod demand;
 pub mod dry_run;
 pub mod kueue;
+pub mod limit_range;
 pub mod meta;
 pub mod pod;
 pub mod pod_rules;

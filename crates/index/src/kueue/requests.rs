@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use api::kueue::config::{Quantity, Transformation, TransformationStrategy};
+use api::limit_range::complete;
 use api::pod::effective_request;
 use api::{Amounts, quantity};
 use model::{TopologyMode, TopologyRequest, TopologySlice};
@@ -93,8 +94,8 @@ pub(crate) struct Ranges {
 struct Range {
     max: BTreeMap<String, i64>,
     min: BTreeMap<String, i64>,
-    default: Map<String, Value>,
-    default_request: Map<String, Value>,
+    default: Value,
+    default_request: Value,
 }
 
 impl Ranges {
@@ -126,9 +127,11 @@ impl Ranges {
 }
 
 /// Adds the entries that a map lacks.
-fn fill(map: &mut Map<String, Value>, defaults: &Value) {
+fn fill(map: &mut Value, defaults: &Value) {
     for (name, value) in defaults.as_object().into_iter().flatten() {
-        map.entry(name).or_insert_with(|| value.clone());
+        if map[name].is_null() {
+            map[name] = value.clone();
+        }
     }
 }
 
@@ -141,22 +144,15 @@ pub(crate) fn adjusted(spec: &Value, ranges: &Ranges, overhead: Option<&Value>) 
     }
     for field in ["initContainers", "containers"] {
         for container in spec[field].as_array_mut().into_iter().flatten() {
-            complete(&mut container["resources"], &ranges.container);
+            let Range { default_request, default, .. } = &ranges.container;
+            complete(&mut container["resources"], default_request, default);
         }
     }
     if spec["resources"].is_object() {
-        complete(&mut spec["resources"], &ranges.pod);
+        // No namespace has defaults for whole pods.
+        complete(&mut spec["resources"], &Value::Null, &Value::Null);
     }
     spec
-}
-
-fn complete(resources: &mut Value, range: &Range) {
-    let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
-    let (mut limits, mut requests) = (map(&resources["limits"]), map(&resources["requests"]));
-    fill(&mut limits, &Value::Object(range.default.clone()));
-    fill(&mut requests, &Value::Object(range.default_request.clone()));
-    fill(&mut requests, &Value::Object(limits.clone()));
-    *resources = serde_json::json!({"limits": limits, "requests": requests});
 }
 
 /// Why the pods of the pod set with this position are refused, if they are.
@@ -362,6 +358,10 @@ mod tests {
         let spec = json!({"containers": [{"resources": {"requests": {"memory": 1}}}]});
         let request = effective_request(&adjusted(&spec, &ranges, Some(&json!({"cpu": 1})))).unwrap();
         assert_eq!((request.get("cpu"), request.get("memory")), (3000, 1));
+        let limits = [json!({"type": "Container", "default": {"cpu": 1}, "defaultRequest": {"cpu": 1}})];
+        let spec = json!({"containers": [{"resources": {"limits": {"cpu": 3}}}]});
+        let request = effective_request(&adjusted(&spec, &Ranges::read(limits.iter()), None)).unwrap();
+        assert_eq!(request.get("cpu"), 3000, "the API server makes the own limit the request");
     }
 
     #[test]
