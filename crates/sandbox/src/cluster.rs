@@ -11,6 +11,7 @@ mod kinds;
 mod merge_patch;
 mod queue;
 mod reflector;
+mod room;
 mod store;
 
 pub(crate) use client::{Cluster, Delete, Error, Precondition};
@@ -20,4 +21,5 @@ pub(crate) use kinds::{Kind, Resource};
 pub(crate) use merge_patch::merge_patch;
 pub(crate) use queue::{Controller, Queue, run_controller};
 pub(crate) use reflector::reflect;
+pub(crate) use room::{Counted, Room};
 pub(crate) use store::{Change, Store};

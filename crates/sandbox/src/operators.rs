@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use self::training_rules::KINDS;
-use crate::cluster::{Kind, Resource};
+use crate::cluster::{Counted, Kind, Resource};
 use crate::wire::Meta;
 
 pub(crate) use crds::definitions;
@@ -72,6 +72,57 @@ impl<const K: usize> Resource for Custom<K> {
 
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+}
+
+impl<const K: usize> Custom<K> {
+    /// The fields that say how many pods, or objects with pods, are made, and how many pods each of them has.
+    fn counts(&self) -> Vec<(String, i64)> {
+        let spec = &self.spec;
+        let count = |value: &Value| value.as_i64().unwrap_or(1).max(1);
+        match K {
+            LEADER_WORKER_SET => {
+                let size = "/leaderWorkerTemplate/size".to_owned();
+                vec![(size, 1), ("/replicas".into(), count(&spec["leaderWorkerTemplate"]["size"]))]
+            }
+            JOB_SET => {
+                let jobs = items(&spec["replicatedJobs"]).iter().enumerate();
+                let pods = jobs.map(|(at, job)| (at, count(&job["template"]["spec"]["parallelism"])));
+                pods.map(|(at, pods)| (format!("/replicatedJobs/{at}/replicas"), pods)).collect()
+            }
+            _ => {
+                let fields = spec.as_object().into_iter().flatten();
+                let roles = fields.filter(|(field, _)| field.ends_with("ReplicaSpecs"));
+                let paths = roles.flat_map(|(field, roles)| {
+                    roles
+                        .as_object()
+                        .into_iter()
+                        .flatten()
+                        .map(move |(role, _)| format!("/{field}/{role}/replicas"))
+                });
+                paths.map(|path| (path, 1)).collect()
+            }
+        }
+    }
+
+    fn count(&self, path: &str) -> i64 {
+        self.spec.pointer(path).and_then(Value::as_i64).unwrap_or(0)
+    }
+}
+
+impl<const K: usize> Counted for Custom<K> {
+    fn largest(&self) -> i64 {
+        let counts = self.counts().into_iter();
+        counts.map(|(path, pods)| self.count(&path).saturating_mul(pods)).max().unwrap_or(0)
+    }
+
+    fn lower(&mut self, most: i64) {
+        for (path, pods) in self.counts() {
+            let lowered = self.count(&path).min((most / pods).max(1));
+            if let Some(count) = self.spec.pointer_mut(&path).filter(|count| count.is_number()) {
+                *count = lowered.into();
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use self::wiring::{Operators, Wiring};
 use crate::autoscaler::{self, NodePool, PoolError};
-use crate::cluster::{Cluster, install_definitions};
+use crate::cluster::{Cluster, Room, Store, install_definitions};
 use crate::nodes::{self, NodeError, NodeGroup};
 use crate::operators;
 use crate::pace::Pace;
@@ -102,8 +102,11 @@ impl Sandbox {
         if !(config.speed.is_finite() && config.speed > 0.0) {
             return Err(StartError::Speed(config.speed));
         }
-        let mut wiring =
-            Wiring::new(Cluster::new(client, config.clock), Pace::new(config.speed, config.seed));
+        let pools = config.pools.iter().flatten();
+        let pooled = pools.map(NodePool::pods_max).fold(0, i64::saturating_add);
+        let nodes = Arc::new(Store::new());
+        let cluster = Cluster::new(client, config.clock, Room::new(nodes.clone(), pooled));
+        let mut wiring = Wiring::new(cluster, nodes, Pace::new(config.speed, config.seed));
         let definitions = wiring.definitions();
         let scales = config.pools.is_some();
         let (nodes, autoscaler) =

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::nodes::{NodeError, NodeGroup};
 use crate::pace::{Pace, parse_duration};
+use crate::wire::Quantity;
 
 /// The label of the nodes of a pool with its name.
 pub(crate) const POOL_LABEL: &str = "sandbox.muster.dev/pool";
@@ -85,6 +86,13 @@ impl NodePool {
     /// Whether this scale-up fails.
     pub(super) fn fails(&self, pace: Pace, attempt: u64) -> bool {
         pace.draw(("scale-up", &self.name, attempt)) % 1_000_000 < self.fail
+    }
+
+    /// The number of pods that all nodes of the pool could hold.
+    pub(crate) fn pods_max(&self) -> i64 {
+        let pods: Option<Quantity> =
+            self.node["status"]["allocatable"]["pods"].as_str().and_then(|pods| pods.parse().ok());
+        pods.map_or(110, Quantity::ceil).saturating_mul(i64::from(self.max))
     }
 }
 

@@ -8,8 +8,10 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::events::Recorder;
 use super::kinds::{Kind, Resource};
 use super::merge_patch::merge_patch;
+use super::room::{Counted, Room};
 use super::store::Store;
 use crate::Clock;
 use crate::wire::{Key, Meta, Stamp};
@@ -73,11 +75,17 @@ pub(crate) struct Delete {
 pub(crate) struct Cluster {
     client: kube::Client,
     clock: Clock,
+    room: Room,
 }
 
 impl Cluster {
-    pub(crate) fn new(client: kube::Client, clock: Clock) -> Self {
-        Self { client, clock }
+    pub(crate) fn new(client: kube::Client, clock: Clock, room: Room) -> Self {
+        Self { client, clock, room }
+    }
+
+    /// See [`Room::limit`].
+    pub(crate) fn limit<K: Counted>(&self, object: Arc<K>, recorder: &Recorder) -> Arc<K> {
+        self.room.limit(object, recorder)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -47,6 +47,7 @@ impl JobSets {
         if set.spec["managedBy"].as_str().is_some_and(|manager| manager != OPERATOR) {
             return Ok(None);
         }
+        let set = self.cluster.limit(set, &self.recorder);
         let jobs = self.jobs.indexed(&set.metadata.uid);
         let decision = job_set_rules::decide(&set, &jobs, self.cluster.stamp());
         for step in decision.steps {

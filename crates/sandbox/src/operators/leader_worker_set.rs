@@ -39,6 +39,7 @@ impl LeaderWorkerSets {
         let Some(set) = self.store.get(&key).filter(|set| !set.metadata.is_deleting()) else {
             return Ok(None);
         };
+        let set = self.cluster.limit(set, &self.recorder);
         let leaders = self.pods.indexed(&set.metadata.uid).into_iter();
         let groups: Vec<Group> = leaders
             .map(|leader| Group { workers: self.pods.indexed(&leader.metadata.uid), leader })

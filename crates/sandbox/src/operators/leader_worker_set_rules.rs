@@ -1,5 +1,6 @@
 //! Decides what happens to the groups of a `LeaderWorkerSet`: a pure function of what was observed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -107,7 +108,8 @@ impl Wanted<'_> {
     }
 
     fn missing_leaders(&self, groups: &[Group]) -> Vec<Step> {
-        let is_missing = |number: &usize| !groups.iter().any(|group| group.number() == *number);
+        let present: BTreeSet<usize> = groups.iter().map(Group::number).collect();
+        let is_missing = |number: &usize| !present.contains(number);
         (0..self.replicas).filter(is_missing).map(|number| Step::Create(self.leader(number))).collect()
     }
 

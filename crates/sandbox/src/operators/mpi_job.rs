@@ -56,6 +56,7 @@ impl MpiJobs {
         if manager.is_some_and(|manager| manager != OPERATOR) {
             return Ok(None);
         }
+        let job = self.cluster.limit(job, &self.recorder);
         let launcher = self.jobs.indexed(&job.metadata.uid).into_iter().next();
         let launcher_pods =
             launcher.as_ref().map_or_else(Vec::new, |launcher| self.pods.indexed(&launcher.metadata.uid));

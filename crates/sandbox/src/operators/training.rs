@@ -63,6 +63,7 @@ impl<const K: usize> Controller for TrainingJobs<K> {
         if manager.is_some_and(|manager| manager != OPERATOR) {
             return Ok(None);
         }
+        let job = self.cluster.limit(job, &self.recorder);
         let pods = self.pods.indexed(&job.metadata.uid);
         let decision = training_rules::decide(&Observed {
             kind: &KINDS[K],

@@ -98,7 +98,8 @@ impl ClusterOperator {
                 .await?;
         }
         self.create_dependents(&cluster).await?;
-        let steps = decide(&cluster, &self.pods_of(&key), |what| self.pace.draw((&key, what)));
+        let counted = self.cluster.limit(cluster.clone(), &self.recorder);
+        let steps = decide(&counted, &self.pods_of(&key), |what| self.pace.draw((&key, what)));
         let failure = self.run_steps(&cluster, steps).await;
         self.report(&key, failure.as_ref().map(|(failure, _)| failure)).await?;
         failure.map_or(Ok(None), |(_, error)| Err(error))

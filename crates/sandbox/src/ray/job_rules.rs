@@ -14,8 +14,8 @@ use crate::wire::Stamp;
 /// finished.
 const GRACE: (Duration, Duration) = (Duration::from_mins(5), Duration::from_secs(30));
 
-/// Retry interval while the cluster of the clusterSelector does not exist.
-const NOT_FOUND_RETRY: Duration = Duration::from_secs(3);
+/// How often a job looks at the cluster of its clusterSelector: it does not own it, so it does not hear of its changes.
+const SELECTED_POLL: Duration = Duration::from_secs(3);
 
 /// The state of the submitter. Modes without a submitter use `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,9 @@ pub(super) fn decide(observed: &Observed<'_>) -> Decision {
         "Complete" | "Failed" => delete_after_finish(observed, &mut decision),
         _ => {}
     }
+    if matches!(state, "Initializing" | "Running") && job.spec.selected_cluster().is_some() {
+        decision.wake_after(observed.pace.scaled(SELECTED_POLL));
+    }
     if decision.status != job.status {
         set_required_fields(&mut decision.status);
     }
@@ -172,7 +175,6 @@ fn initialize(observed: &Observed<'_>, decision: &mut Decision) {
             let what = format!("RayCluster {}/{name} set in the clusterSelector", job.metadata.namespace);
             let why = format!("{what} is not found. It must be created manually");
             decision.warning = Some(("RayClusterNotFound", why));
-            decision.wake_after(observed.pace.scaled(NOT_FOUND_RETRY));
         }
         return;
     };

@@ -7,6 +7,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::cluster::Counted;
 use crate::wire::{Condition, Meta, Pod, Quantity, Stamp};
 
 /// A RayCluster.
@@ -52,6 +53,23 @@ pub(crate) struct Group {
     pub(crate) head_service: Value,
     pub(crate) enable_ingress: bool,
     pub(crate) template: Value,
+}
+
+impl Counted for RayCluster {
+    fn largest(&self) -> i64 {
+        let pods = |group: &Group| group.desired_replicas().saturating_mul(group.hosts());
+        self.spec.worker_group_specs.iter().map(pods).max().unwrap_or(0)
+    }
+
+    fn lower(&mut self, most: i64) {
+        for group in &mut self.spec.worker_group_specs {
+            group.num_of_hosts = group.num_of_hosts.map(|hosts| hosts.min(most));
+            let replicas = (most / group.hosts()).max(1);
+            for count in [&mut group.replicas, &mut group.min_replicas] {
+                *count = count.map(|count| count.min(replicas));
+            }
+        }
+    }
 }
 
 /// The workers that the autoscaler wants to delete.

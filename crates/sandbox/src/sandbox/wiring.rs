@@ -86,7 +86,8 @@ pub(super) struct Wiring {
 }
 
 impl Wiring {
-    pub(super) fn new(cluster: Cluster, pace: Pace) -> Self {
+    /// `nodes` is the store that the room of the cluster counts.
+    pub(super) fn new(cluster: Cluster, nodes: Arc<Store<Node>>, pace: Pace) -> Self {
         let mut tasks = JoinSet::new();
         let (recorder, writer) = Recorder::new(cluster.clone());
         tasks.spawn(writer);
@@ -95,7 +96,7 @@ impl Wiring {
             tasks,
             pace,
             recorder,
-            nodes: Arc::new(Store::new()),
+            nodes,
             pods: Arc::new(Store::new()),
             jobs: Arc::new(Store::new()),
             ray_clusters: Arc::new(Store::new()),

@@ -63,6 +63,7 @@ impl Jobs {
         if job.spec.managed_by.as_deref().is_some_and(|manager| manager != CONTROLLER) {
             return Ok(None);
         }
+        let job = self.cluster.limit(job, &self.recorder);
         let decision = job_rules::decide(&job, &pods, self.cluster.now(), self.pace);
         self.run_steps(&job, decision).await
     }

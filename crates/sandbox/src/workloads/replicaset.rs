@@ -45,6 +45,7 @@ impl ReplicaSets {
         let Some(set) = self.sets.get(&key).filter(|set| !set.metadata.is_deleting()) else {
             return Ok(None);
         };
+        let set = self.cluster.limit(set, &self.recorder);
         let mut pods = self.active(&set);
         let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
         let existing = pods.len();

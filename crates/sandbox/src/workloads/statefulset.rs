@@ -59,6 +59,7 @@ impl StatefulSets {
         if set.status.update_revision != update {
             self.create_revision(&set, &update).await?;
         }
+        let set = self.cluster.limit(set, &self.recorder);
         let now = self.cluster.stamp();
         let pods = self.pods.indexed(&set.metadata.uid);
         for step in decide(&set, &pods, &update, now) {

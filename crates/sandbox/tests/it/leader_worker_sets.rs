@@ -158,3 +158,19 @@ async fn a_changed_template_replaces_the_groups_one_by_one() {
     assert!(holds(&set, "UpdateInProgress", "False"), "{set:#}");
     assert_eq!(pod(&cluster, "serve-0-1").await["metadata"]["annotations"]["version"], "2");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_set_of_a_million_groups_gets_the_pods_that_the_nodes_could_hold_and_is_told_so() {
+    let cluster = cluster(&DEFAULT, 1.0).await;
+    cluster.create(SETS, &set(&json!({"replicas": 1_000_000}), &json!({"size": 1}))).await;
+    cluster
+        .eventually("as many pods as two nodes hold", || async {
+            (cluster.pods().await.len() == 220).then_some(())
+        })
+        .await;
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    assert_eq!(cluster.pods().await.len(), 220);
+    let events = cluster.list("/api/v1/namespaces/default/events").await;
+    let told = "asks for 1000000, and all simulated nodes together hold 220 pods: no more are made";
+    assert!(events.iter().any(|event| event["reason"] == "TooManyPods" && event["message"] == told));
+}

@@ -135,3 +135,16 @@ async fn an_interactive_job_waits_until_its_job_id_is_set() {
     let done = cluster.until(&path, |job| is(job, "Complete")).await;
     assert_eq!(done["status"]["jobId"], "mine");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_selects_a_cluster_runs_when_that_cluster_is_ready() {
+    let cluster = cluster(&DEFAULT, 50.0).await;
+    let mut job = ray_job(&json!({ "clusterSelector": { "ray.io/cluster": "shared" } }), &json!({}));
+    let spec = job["spec"].as_object_mut().unwrap().remove("rayClusterSpec").unwrap();
+    let path = path(&cluster, &job).await;
+    cluster.until(&path, |job| is(job, "Initializing")).await;
+    let shared = json!({ "apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": { "name": "shared" }, "spec": spec });
+    cluster.create(RAYCLUSTERS, &shared).await;
+    let done = cluster.until(&path, |job| is(job, "Complete")).await;
+    assert_eq!(done["status"]["rayClusterName"], "shared");
+}

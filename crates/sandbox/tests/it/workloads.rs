@@ -195,3 +195,15 @@ async fn a_daemon_set_has_one_pod_on_every_node() {
     nodes.sort_by_key(Value::to_string);
     assert_eq!(nodes, ["cpu", "gpu"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_object_gets_more_pods_than_all_nodes_could_hold() {
+    let cluster = cluster(&DEFAULT, 1.0).await;
+    let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"restartPolicy": "Never",
+        "schedulingGates": [{"name": "example.com/held"}], "containers": [{"name": "main", "image": "i"}]}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+        "spec": {"parallelism": 2_000_000_000, "completions": 2_000_000_000, "template": template}});
+    cluster.create("/apis/batch/v1/namespaces/default/jobs", &job).await;
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(cluster.pods().await.len(), 220);
+}
