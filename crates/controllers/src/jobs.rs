@@ -7,6 +7,7 @@
 //! - `pods`: the steps about pods, alone and in groups
 //! - `sets`: the steps about sets of pods, which make groups of them
 //! - `groups`: the steps about sets of several groups
+//! - `limits`: what a Workload can hold
 //! - `source`: what is watched
 //! - `objects`: the observed jobs, Workloads, flavors and classes
 //! - `slices`: jobs that change their size while they run
@@ -16,6 +17,7 @@
 //! The loop is beside that of the planner, and both meet in the Workloads: a job is no input of a plan.
 
 mod groups;
+mod limits;
 mod objects;
 mod owner;
 mod pods;
@@ -27,7 +29,7 @@ mod stop;
 mod workload;
 mod write;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::kueue::jobs::{CopiedKeys, JobKind};
@@ -125,6 +127,8 @@ pub(crate) struct Jobs {
     tasks: JoinSet<(JobKey, Written)>,
     permits: Arc<Semaphore>,
     recorder: Recorder,
+    /// What a job was told last that cannot go on. It is told again when it changes.
+    told: BTreeMap<JobKey, String>,
     meter: Meter,
 }
 
@@ -154,6 +158,7 @@ impl Jobs {
         }
         Self {
             recorder: Recorder::new(client.clone(), clock.clone(), meter.clone()),
+            told: BTreeMap::new(),
             meter,
             client,
             objects: Objects::of(&config.kinds),
@@ -224,12 +229,16 @@ impl Jobs {
             }
             let Some(step) = step::decide(objects, &self.config, &key, now) else {
                 self.queue.forget_failures(&key);
+                self.told.remove(&key);
                 continue;
             };
             match step {
                 JobStep::Await(Some(due)) => self.queue.add_at(due, key),
                 JobStep::Await(None) => {}
-                JobStep::Tell(event) => self.record(&self.objects.subject(&key, &self.config), &[event]),
+                JobStep::Tell(event) => {
+                    let subject = self.objects.subject(&key, &self.config);
+                    self.tell_once(key, &subject, event);
+                }
                 JobStep::Write(write, events) => self.start(key, write, events),
             }
         }
@@ -254,12 +263,21 @@ impl Jobs {
         }
     }
 
+    /// Records what keeps a job from going on, unless this was the last that it was told.
+    fn tell_once(&mut self, key: JobKey, subject: &Subject, event: JobEvent) {
+        if self.told.get(&key) != Some(&event.text) {
+            self.told.insert(key, event.text.clone());
+            self.record(subject, &[event]);
+        }
+    }
+
     fn written(&mut self, key: JobKey, written: Written) {
         self.queue.end(&key);
         match written.result {
             Ok(false) => self.queue.forget_failures(&key),
             Ok(true) => {
                 self.queue.forget_failures(&key);
+                self.told.remove(&key);
                 self.record(&written.subject, &written.events);
                 self.queue.expect(key, written.before);
             }
@@ -267,6 +285,13 @@ impl Jobs {
                 self.meter.count("retries_total", &[("cause", error.cause()), ("of", "jobs")]);
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(job = written.subject.name, %error, "a write about a job failed, retrying");
+                }
+                if matches!(error, Error::Refused(_) | Error::NotAdmitted(_)) {
+                    let text = format!(
+                        "The API server refuses the next step, which is tried again when the job changes, and now and then: {error}"
+                    );
+                    let event = JobEvent { is_warning: true, ..step::event("WriteRefused", text) };
+                    self.tell_once(key.clone(), &written.subject, event);
                 }
                 self.queue.retry(key);
             }

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use api::kueue::jobs::PRIORITY_CLASS;
-use api::kueue::jobs::leader_worker_sets::{group_of, groups, member, workload};
+use api::kueue::jobs::leader_worker_sets::{GROUPS_MAX, group_of, groups, member, workload};
 use api::kueue::status::FINISHED;
 
 use super::step::{AWAIT, JobStep, View, silently};
-use super::workload::create;
+use super::workload::{create, refuse};
 use super::write::{PodWrite, Write};
 use crate::watched::Whole;
 
@@ -17,7 +17,7 @@ const CREATED_MAX: usize = 64;
 
 /// The next step about a set of groups.
 pub(super) fn decide(view: &View<'_>) -> JobStep {
-    view.gather_groups().or_else(|| view.keep_groups()).unwrap_or(AWAIT)
+    view.gather_groups().or_else(|| view.keep_groups()).or_else(|| view.tell_limit()).unwrap_or(AWAIT)
 }
 
 impl View<'_> {
@@ -31,7 +31,7 @@ impl View<'_> {
 
     /// Creates the Workloads of the groups, deletes those of groups that the set has no more, and keeps the others.
     fn keep_groups(&self) -> Option<JobStep> {
-        let wanted = groups(&self.job.value);
+        let wanted = groups(&self.job.value).min(GROUPS_MAX);
         let known: Vec<(Option<u32>, &Whole)> = self
             .objects
             .workloads_of_groups(&self.job.metadata.uid)
@@ -51,6 +51,17 @@ impl View<'_> {
             return Some(silently(Write::DeleteGroup(Box::new((*whole).clone()))));
         }
         kept.into_iter().find_map(|(_, whole)| self.keep_group(whole))
+    }
+
+    /// A set with more groups than have Workloads is told so.
+    fn tell_limit(&self) -> Option<JobStep> {
+        let wanted = groups(&self.job.value);
+        (wanted > GROUPS_MAX).then(|| {
+            refuse(format!(
+                "the set has {wanted} groups, and only the first {GROUPS_MAX} get Workloads: reduce its replicas, or make \
+                 several sets"
+            ))
+        })
     }
 
     fn create_groups(&self, groups: &[u32]) -> JobStep {

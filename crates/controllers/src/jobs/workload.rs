@@ -8,7 +8,8 @@ use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED};
 use api::kueue::workload::{JOB_UID, REPLACES, Workload};
 use serde_json::{Map, Value, json};
 
-use super::step::{AWAIT, JobStep, View, event, key, silently};
+use super::limits;
+use super::step::{AWAIT, JobEvent, JobStep, View, event, key, silently};
 use super::write::{self, Write, decoded};
 use crate::watched::Whole;
 
@@ -34,8 +35,16 @@ pub(super) fn delete_unmatched(whole: &Whole) -> JobStep {
     JobStep::Write(Write::DeleteWorkload(Box::new(whole.clone())), vec![told])
 }
 
-/// Creates Workloads.
+/// Says why a job gets no Workload.
+pub(super) fn refuse(problem: String) -> JobStep {
+    JobStep::Tell(JobEvent { is_warning: true, ..event("WorkloadRefused", problem) })
+}
+
+/// Creates Workloads, if they can hold what the job asks for.
 pub(super) fn create(workloads: Vec<Value>) -> JobStep {
+    if let Some(problem) = workloads.iter().find_map(limits::problem) {
+        return refuse(problem);
+    }
     let told = |workload: &Value| {
         let (namespace, name) = write::name_of(workload);
         event("CreatedWorkload", format!("Created Workload: {namespace}/{name}"))
@@ -154,6 +163,9 @@ impl<'a> View<'a> {
         }
         let patch =
             json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version}, "spec": spec});
+        if let Some(problem) = limits::problem(&patch) {
+            return refuse(problem);
+        }
         let text = format!("Updated not matching Workload for suspended job: {}", key(owned.whole));
         JobStep::Write(
             Write::Workload(Box::new(owned.whole.clone()), patch),

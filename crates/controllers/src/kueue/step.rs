@@ -218,7 +218,12 @@ impl Decision<'_> {
         let requeued = self.status.condition(REQUEUED).filter(|requeued| !requeued.is_true())?.clone();
         let (local, cluster) = self.queues();
         match &*requeued.reason {
-            "Deactivated" => self.transition().requeue(true, "Reactivated", "The workload was reactivated"),
+            reason if reason.starts_with("Deactivated") => {
+                if reason.ends_with(RUN_ENDED) {
+                    self.status.accumulated_past_execution_time_seconds = None; // It may run as long again.
+                }
+                self.transition().requeue(true, "Reactivated", "The workload was reactivated");
+            }
             "LocalQueueStopped" if local.is_some_and(|queue| !queue.is_stopped()) => {
                 let text = "The LocalQueue was restarted after being stopped";
                 self.transition().requeue(true, "LocalQueueRestarted", text);
@@ -405,19 +410,32 @@ impl Decision<'_> {
             world.gang(uid).map(|gang| world.queue_name(gang.queue).to_owned())
         };
         let unknown = || "UNKNOWN".to_owned();
-        let text = format!(
-            "Preempted to accommodate a workload (UID: {}, JobUID: {job}) due to {words}; preemptor path: {}; preemptee path: {}",
-            eviction.preemptor,
-            path(of_gang(&eviction.preemptor)).unwrap_or_else(unknown),
-            path(of_gang(self.row.uid())).unwrap_or_else(unknown),
-        );
+        let own_path = path(of_gang(self.row.uid())).unwrap_or_else(unknown);
+        let wrapper = self.index.world().gang(&eviction.preemptor).filter(|_| preemptor.is_none());
+        let text = match wrapper {
+            // Kueue knows no preemptor outside of its queues.
+            Some(gang) => format!(
+                "Preempted to accommodate the AppWrapper {} (UID: {}) due to its higher priority; preemptee path: {own_path}",
+                gang.key, gang.uid
+            ),
+            None => format!(
+                "Preempted to accommodate a workload (UID: {}, JobUID: {job}) due to {words}; preemptor path: {}; \
+                 preemptee path: {own_path}",
+                eviction.preemptor,
+                path(of_gang(&eviction.preemptor)).unwrap_or_else(unknown),
+            ),
+        };
         self.transition().preempt(reason, &text);
         let priority = |row: Option<&WorkloadRow>| {
             let base = row.map_or(0, |row| row.object.spec.priority);
             let boost = row.map_or(0, |row| self.index.priority_boost(row));
             format!("effective priority: {} (base: {base}, boost: {boost})", base.saturating_add(boost))
         };
-        let priorities = format!("preemptor {}; preemptee {}", priority(preemptor), priority(Some(self.row)));
+        let of_preemptor = match wrapper {
+            Some(gang) => format!("priority: {}", gang.priority.div_euclid(1_000)),
+            None => priority(preemptor),
+        };
+        let priorities = format!("preemptor {of_preemptor}; preemptee {}", priority(Some(self.row)));
         let meta = &self.row.object.metadata;
         let queue = self.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
         let told = WorkloadEvent {

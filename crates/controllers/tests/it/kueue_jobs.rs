@@ -139,3 +139,22 @@ async fn a_job_without_a_queue_is_suspended_and_gets_its_queue_later() {
     merge(&cluster, &jobs(), "unnamed", labels).await;
     running(&cluster, "unnamed").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ran_too_long_runs_as_long_again_when_its_workload_is_set_active() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster, all_kinds());
+    let mut long = job("long", 1);
+    long["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "60".into();
+    submit_job(&cluster, long).await;
+    running(&cluster, "long").await;
+    stopped(&cluster, "long").await;
+    let reason = "DeactivatedDueToMaximumExecutionTimeExceeded";
+    let workload = workload_of(&cluster, "long", |workload| is(workload, "Requeued", "False", reason)).await;
+    let active = json!({"spec": {"active": true}});
+    merge(&cluster, &workloads(), &workload.metadata.name.unwrap(), active).await;
+    running(&cluster, "long").await;
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    running(&cluster, "long").await;
+    workload_of(&cluster, "long", |workload| is(workload, "Requeued", "True", "Reactivated")).await;
+}

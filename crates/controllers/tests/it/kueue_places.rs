@@ -403,3 +403,28 @@ async fn pods_go_to_the_places_of_their_ranks_in_their_sub_groups() {
     }
     assert_eq!(hosts, ["a", "a", "b", "b"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_an_app_wrapper_preempts_says_which_one() {
+    let cluster = cluster_of(&[&["a"]]).await;
+    let rules = KueueRules { places_pods: true, ..KueueRules::default() };
+    let kueue_options = KueueOptions { rules, ..KueueOptions::default() };
+    let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
+    let config = Config { kueue, kueue_options, jobs, preemption: true, ..Config::default() };
+    let _controller = cluster.start(cluster.client.clone(), config);
+    submit_job(&cluster, pairs("train", 2)).await;
+    running(&cluster, "train").await;
+    let mut strong = gang_pods::single("strong");
+    strong["spec"]["priority"] = 9.into();
+    let strong = cluster.submit(strong).await;
+    let evicted =
+        workload_of(&cluster, "train", |workload| is(workload, "Evicted", "True", "Preempted")).await;
+    let uid = strong.metadata.uid.unwrap();
+    assert_eq!(
+        condition(&evicted, "Evicted").unwrap()["message"],
+        format!(
+            "Preempted to accommodate the AppWrapper default/strong (UID: {uid}) due to its higher priority; \
+             preemptee path: /team"
+        )
+    );
+}

@@ -34,8 +34,8 @@ const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
 const WORKLOAD_NUMBER: &str = "kueue.x-k8s.io/component-workload-index";
 const LEADER: &str = "leader";
 const WORKER: &str = "worker";
-/// More groups are refused by the webhook.
-const GROUPS_MAX: u32 = 1_000_000;
+/// So many groups of a set have Workloads. Kueue's webhook lets a set have more.
+pub const GROUPS_MAX: u32 = 1_000;
 
 fn hold_back(set: &mut Value) {
     for field in ["leaderTemplate", "workerTemplate"] {
@@ -82,7 +82,7 @@ fn pod_set(template: &Value, name: &str, count: u32) -> Value {
     set
 }
 
-/// The number of groups that have Workloads. While a set is updated with more groups than it asks for, those of its status do.
+/// The number of groups of a set, of which the first [`GROUPS_MAX`] have Workloads. While a set is updated with more groups than it asks for, those of its status do.
 pub fn groups(set: &Value) -> u32 {
     let wanted = count(set, &["spec", "replicas"], 1);
     let surge = &set["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["maxSurge"];
@@ -91,7 +91,7 @@ pub fn groups(set: &Value) -> u32 {
     let has_surge =
         surge.is_some_and(|surge| surge > 0) && count(set, &["status", "updatedReplicas"], 0) < wanted;
     let present = if has_surge { count(set, &["status", "replicas"], 0) } else { 0 };
-    wanted.max(present).min(GROUPS_MAX)
+    wanted.max(present)
 }
 
 /// The name of the Workload of a group.

@@ -1,0 +1,69 @@
+//! What a Workload can hold. A job that asks for more gets none: it is told what is wrong, and what to change.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// The number of pod sets of a Workload, as its definition says.
+const POD_SETS_MAX: usize = 18;
+/// The number of characters in the name of a pod set: it is a label.
+const NAME_MAX: usize = 63;
+/// The number of pods in a pod set: Kueue's type of it.
+const PODS_MAX: u64 = 2_147_483_647;
+
+/// Why no Workload can be made with this content; none if it can.
+pub(super) fn problem(workload: &Value) -> Option<String> {
+    let sets = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
+    if sets.len() > POD_SETS_MAX {
+        let many = sets.len();
+        return Some(format!(
+            "the job has {many} groups of pods, and a Workload holds {POD_SETS_MAX}: merge some of them"
+        ));
+    }
+    let mut names = BTreeSet::new();
+    for set in sets {
+        let name = set["name"].as_str().unwrap_or_default();
+        let length = name.chars().count();
+        if length > NAME_MAX {
+            return Some(format!(
+                "the name of the group of pods {name} has {length} characters, and a Workload takes {NAME_MAX}: shorten it"
+            ));
+        }
+        if !names.insert(name) {
+            return Some(format!(
+                "two groups of pods of the job are called {name} in its Workload, which has lower case only: rename one"
+            ));
+        }
+        let count = &set["count"];
+        if count.as_u64().is_none_or(|count| count > PODS_MAX) {
+            return Some(format!(
+                "the group {name} has {count} pods, and a Workload counts up to {PODS_MAX}: ask for fewer"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(sets: &[(&str, u64)]) -> String {
+        let sets: Vec<Value> =
+            sets.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
+        problem(&json!({"spec": {"podSets": sets}})).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_a_workload_cannot_hold_is_named_with_the_remedy() {
+        assert_eq!(told(&[("head", 1), ("workers", 2_147_483_647)]), "");
+        assert!(told(&[("a", 1), ("a", 1)]).ends_with("rename one"));
+        assert!(told(&[(&"x".repeat(64), 1)]).ends_with("shorten it"));
+        assert!(told(&[("a", 2_147_483_648)]).ends_with("ask for fewer"));
+        let names: Vec<String> = (0..19).map(|at| format!("s{at}")).collect();
+        let sets: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        assert!(told(&sets).ends_with("merge some of them"));
+    }
+}
