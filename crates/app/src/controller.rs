@@ -54,6 +54,9 @@ struct DispatchArgs {
     /// How the planner scores the nodes on which a pod fits.
     #[arg(long, default_value = Packing::default().name(), value_name = "NAME", value_parser = packing::parser())]
     packing: Packing,
+    /// For how many seconds a gang may hold others back whose reserved start relies on an end that nobody declared. 0: never.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    guessed_hold: u32,
     /// Enable quota: charge AppWrappers to MCAD's quota trees, defined by `QuotaSubtree` objects.
     #[arg(long, alias = "quotaEnabled", env = "QUOTA_ENABLED", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
@@ -173,6 +176,7 @@ impl DispatchArgs {
             preemption: self.preemption,
             dynamic_priority: self.dynamic_priority,
             packing: self.packing,
+            guessed_hold_us: i64::from(self.guessed_hold) * 1_000_000,
             quota: self.quota,
             gates: self.gates,
             kueue: duties.acts,

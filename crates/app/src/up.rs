@@ -80,6 +80,9 @@ pub(crate) struct Args {
     /// How the planner scores the nodes on which a pod fits.
     #[arg(long, default_value = Packing::default().name(), value_name = "NAME", value_parser = packing::parser())]
     packing: Packing,
+    /// For how many seconds a gang may hold others back whose reserved start relies on an end that nobody declared. 0: never.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    guessed_hold: u32,
     /// Enable quota: charge AppWrappers to MCAD's quota trees, defined by `QuotaSubtree` objects.
     #[arg(long)]
     quota: bool,
@@ -163,6 +166,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         preemption: args.preemption,
         dynamic_priority: args.dynamic_priority,
         packing: args.packing,
+        guessed_hold_us: i64::from(args.guessed_hold) * 1_000_000,
         quota: args.quota,
         kueue: controllers::Kueue::Scheduler,
         kueue_options: embedded_kueue::options(),

@@ -9,6 +9,7 @@
 //! - `fairness`: admission order between queues that share a quota tree;
 //! - `fungibility`: in which flavors a gang may preempt although it fits in others;
 //! - `fit`: node eligibility, and a first fit that proves that a gang fits;
+//! - `guessed_hold`: how long reserved starts that rely on guessed ends hold others back, and whom;
 //! - `held_quota`: quota that the first gang of a strict queue holds while it waits;
 //! - `node_resources`: free resources of one node, device by device;
 //! - `nomination`: that gangs behind one that waits for its victims wait, too, where quota alone decides;
@@ -31,6 +32,7 @@ mod elastic;
 mod fairness;
 mod fit;
 mod fungibility;
+mod guessed_hold;
 mod held_quota;
 mod node_resources;
 mod nomination;
@@ -110,6 +112,9 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let terminating_before = terminating.clone();
     if reservation::backfill_reserves(world) {
         reservation::check(&mut cluster, snapshot, plan, &pending, &strict_heads, &decided, &mut found);
+        if !plan.verdicts.is_empty() {
+            guessed_hold::check(&cluster, snapshot, plan, &decided, &mut found);
+        }
     }
     let mut may_be_held_back = false;
     let mut infeasible: BTreeSet<fit::EquivalenceClass<'_>> = BTreeSet::new();

@@ -387,6 +387,39 @@ impl<'w> Quotas<'w> {
         })
     }
 
+    /// Whether a gang with these flavors, beside all holders and `others`, stays within the nominal quota of nodes that the gang
+    /// `head` is not charged to, which counts all that it requests.
+    pub(crate) fn is_owned(
+        &self,
+        gang: &Gang,
+        flavors: &Flavors,
+        head: &Gang,
+        others: &[(&Gang, &Flavors)],
+    ) -> bool {
+        let named = head.charges.iter().map(|ix| self.world.quota_name(*ix));
+        let queue = self.world.queues().get(&head.queue).and_then(|queue| queue.quota.as_deref());
+        let heads: BTreeSet<&str> = named.chain(queue).collect();
+        let others = others.iter().filter(|(other, _)| other.uid != gang.uid);
+        let beside: Vec<Charges<'w>> = others.map(|(other, flavors)| self.charges(other, flavors)).collect();
+        let own = self.charges(gang, flavors);
+        let more: Vec<_> = beside.iter().flatten().chain(&own).collect();
+        let counts = |node: &'w str, of: FlavorResource| {
+            let root = self.path(node).and_then(|path| path.last().copied());
+            of.flavor != FlavorIx::ANY || root.is_some_and(|root| self.declares(root, of))
+        };
+        let counted: Vec<_> = own.keys().filter(|(node, of)| counts(*node, *of)).collect();
+        let all = gang.pod_sets.iter().flat_map(resources);
+        let all = all.chain(gang.declared.iter().flat_map(ResourceVec::iter).map(|(ix, _)| ix));
+        let requests =
+            |ix: &ResourceIx| (0..gang.pod_sets.len().max(1)).any(|at| requested(gang, at, *ix) > 0);
+        let mut all = all.filter(|ix| *ix != ResourceIx::PODS).filter(requests);
+        !counted.is_empty()
+            && all.all(|ix| counted.iter().any(|(_, of)| of.resource == ix))
+            && counted.iter().all(|(node, of)| {
+                !heads.contains(node) && self.usage(node, *of, &more) <= self.subtree_quota(node, *of)
+            })
+    }
+
     fn declares(&self, name: &str, of: FlavorResource) -> bool {
         self.nodes.get(name).is_some_and(|node| node.limits.contains_key(&of))
             || self.children(name).any(|child| self.declares(child, of))

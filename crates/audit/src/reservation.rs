@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, Plan, Reservation, Snapshot, Time, Verdict, World};
+use model::{Assignment, Gang, Hold, Plan, Reservation, Snapshot, Time, Verdict, World};
 
 use crate::cluster_state::ClusterState;
 use crate::fit;
+use crate::guessed_hold;
 use crate::preemption;
 use crate::queue_order;
 use crate::strict_fifo::StrictQueueHeads;
@@ -88,7 +89,10 @@ pub(crate) fn check(
         let Some(head) = candidates.iter().find(|gang| gang.uid == reserved.gang) else { continue };
         let after = pending.iter().skip_while(|gang| gang.uid != head.uid);
         let admitted = after.filter_map(|gang| match decided.get(gang.uid.as_str()) {
-            Some(Verdict::Admit(assignment)) => Some((*gang, assignment)),
+            Some(Verdict::Admit(assignment)) => {
+                let passes = guessed_hold::may_pass(cluster, plan, reserved, head, gang);
+                (!passes).then_some((*gang, assignment))
+            }
             Some(Verdict::Wait(_) | Verdict::Never(_) | Verdict::Preempt(_)) | None => None,
         });
         let admitted: Vec<_> = admitted.collect();
@@ -106,12 +110,21 @@ fn check_one(
     terminating: &BTreeSet<String>,
     found: &mut Vec<Violation>,
 ) {
-    let Reservation { start, declared, .. } = *reserved;
+    let Reservation { start, declared, hold, .. } = *reserved;
     let (world, now) = (snapshot.world, snapshot.now);
+    if hold == Hold::Over {
+        return; // It holds nobody back: the start is where it would be without the admissions of this plan.
+    }
     let outlasts_start = |gang: &Gang| gang.runs_us.is_none_or(|run| now.after(run) > start);
     let outlasting: Vec<_> = admitted.iter().filter(|(gang, _)| outlasts_start(gang)).copied().collect();
     if outlasting.is_empty() && world.reserved().iter().any(|former| former.is_same(reserved)) {
         return; // Nothing changed since the reservation was made. An estimated end may have passed.
+    }
+    if hold == Hold::UntilStart {
+        let ended_gangs = ended_by(world, head, start, now, Ends::Declared, terminating);
+        if !with_suspended(cluster, &ended_gangs, |cluster| fit::could_fit(cluster, head, &[])) {
+            found.push(Violation::WrongHold { gang: head.key.clone() });
+        }
     }
     let ends = if declared { Ends::Declared } else { Ends::NotOfBackfilled };
     let ended_gangs = ended_by(world, head, start, now, ends, terminating);

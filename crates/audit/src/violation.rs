@@ -300,6 +300,18 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A reserved start that relies on a guessed end holds others back longer than the policy allows, or not as long.
+    WrongHold {
+        /// The gang with the reserved start.
+        gang: GangKey,
+    },
+    /// A gang waits for a reserved start that relies on a guessed end, although its own nominal quota has what it needs.
+    HeldFromOwnQuota {
+        /// The gang that waits.
+        gang: GangKey,
+        /// The gang with the reserved start.
+        first: GangKey,
+    },
     /// A gang is admitted before another one that precedes it in the order of their quota tree.
     QuotaOrderViolated {
         /// The gang.
@@ -445,6 +457,12 @@ impl fmt::Display for Violation {
             }
             Self::ReservationDelayed { gang } => {
                 write!(f, "{gang} cannot start at its reserved time")
+            }
+            Self::WrongHold { gang } => {
+                write!(f, "the guessed start of {gang} holds others back for a wrong time")
+            }
+            Self::HeldFromOwnQuota { gang, first } => {
+                write!(f, "{gang} waits for the guessed start of {first}, although it stays within its quota")
             }
             Self::QuotaOrderViolated { gang, before } => {
                 write!(f, "{gang} is admitted before {before}, which precedes it in their quota tree")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::appwrapper::Group;
 use index::KueueRules;
-use model::{FairSharing, Packing, Plan, Snapshot};
+use model::{FairSharing, Packing, Plan, Policy, Snapshot};
 
 use crate::jobs::JobsConfig;
 use crate::kueue::metrics::MetricsConfig;
@@ -29,6 +29,8 @@ pub struct Config {
     pub dynamic_priority: bool,
     /// Which feasible node a pod is placed on.
     pub packing: Packing,
+    /// How long a gang whose reserved start relies on an end that nobody declared may hold others back, in microseconds.
+    pub guessed_hold_us: i64,
     /// Whether the quota trees of MCAD (`QuotaSubtree`) apply, if the cluster serves them.
     pub quota: bool,
     /// Maximum number of steps that write at the same time, and of pods that are ungated at the same time.
@@ -64,6 +66,7 @@ impl Default for Config {
             preemption: false,
             dynamic_priority: false,
             packing: Packing::default(),
+            guessed_hold_us: Policy::GUESSED_HOLD_US,
             quota: false,
             writers: 32,
             clock: Arc::new(jiff::Timestamp::now),

@@ -311,6 +311,7 @@ impl State {
             backfill: Backfill::Reserve,
             packing: config.packing,
             fair_sharing: config.kueue_options.fair_sharing,
+            guessed_hold_us: config.guessed_hold_us,
         });
         Self::index(&index).set_aging(config.dynamic_priority);
         Self::index(&index).set_admits_workloads(config.kueue == Kueue::Scheduler);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use index::Kind;
 use kube::Client;
-use model::{FairSharing, Packing};
+use model::{FairSharing, Packing, Policy};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -39,6 +39,7 @@ pub async fn publish_config(client: &Client, config: &Config) -> Result<BTreeMap
             "preemption": config.preemption.to_string(),
             "dynamicPriority": config.dynamic_priority.to_string(),
             "packing": config.packing.name(),
+            "guessedHoldUs": config.guessed_hold_us.to_string(),
             "quota": config.quota.to_string(),
         },
     });
@@ -70,6 +71,10 @@ pub async fn published_config(client: &Client) -> Result<Option<Config>, Error> 
         preemption: is_on("preemption"),
         dynamic_priority: is_on("dynamicPriority"),
         packing: data.get("packing").and_then(|name| Packing::from_name(name)).unwrap_or_default(),
+        guessed_hold_us: data
+            .get("guessedHoldUs")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(Policy::GUESSED_HOLD_US),
         quota: is_on("quota"),
         kueue: if workloads.is_some() { Kueue::Scheduler } else { Kueue::Off },
         kueue_options: workloads.map_or_else(KueueOptions::default, |data| kueue_options(&data)),

@@ -8,7 +8,7 @@ use crate::assignment::{Assignment, NodeName};
 use crate::forecast::ForecastStart;
 use crate::gang::{Gang, GangState};
 use crate::gang_key::GangKey;
-use crate::plan::{Reservation, Verdict};
+use crate::plan::{Hold, Reservation, Verdict};
 use crate::shortage::Shortage;
 use crate::slip::Slip;
 use crate::snapshot::Snapshot;
@@ -75,6 +75,8 @@ pub struct ExpectedStart {
     pub is_declared: bool,
     /// The last gang that has to end before the start.
     pub after: Option<GangKey>,
+    /// The start was reserved, but no longer holds others back: it relied on an end that nobody declared.
+    pub is_hold_over: bool,
 }
 
 /// The number of pods per node, by node name.
@@ -204,7 +206,14 @@ fn wait(
     let start = forecast.filter(|forecast| forecast.start > now && !is_never).map(|forecast| {
         let ForecastStart { start: at, declared: is_declared, after } = forecast;
         let after = after.and_then(|uid| world.gang(&uid)).map(|gang| gang.key.clone());
-        ExpectedStart { at, is_reserved: reserved.is_some(), is_declared, after }
+        let is_hold_over = reserved.is_some_and(|reserved| reserved.hold == Hold::Over);
+        ExpectedStart {
+            at,
+            is_reserved: reserved.is_some() && !is_hold_over,
+            is_declared,
+            after,
+            is_hold_over,
+        }
     });
     let ahead = position.and_then(|position| position.ahead.as_ref()).and_then(|uid| world.gang(uid));
     let behind = ahead.map(|gang| gang.key.clone());
@@ -285,7 +294,7 @@ impl ExpectedStart {
 
 impl fmt::Display for ExpectedStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, is_reserved, is_declared, after } = self;
+        let Self { at, is_reserved, is_declared, after, is_hold_over } = self;
         let kind = if *is_reserved { Self::RESERVED } else { Self::EXPECTED };
         write!(f, "{kind} {at}")?;
         match (after, is_declared) {
@@ -293,7 +302,13 @@ impl fmt::Display for ExpectedStart {
             (Some(gang), false) => write!(f, ", if {gang} ends by then"),
             (None, true) => Ok(()),
             (None, false) => f.write_str(", if the running gangs end by then"),
+        }?;
+        if *is_hold_over {
+            f.write_str(
+                ", not reserved: nodes were kept free for it, but nothing declares when it can start",
+            )?;
         }
+        Ok(())
     }
 }
 

@@ -57,7 +57,7 @@ pub use gang::{Gang, GangState, Places, Pod, Replaced};
 pub use gang_key::GangKey;
 pub use gang_status::{ExpectedStart, GangStatus, PendingStatus, PodsPerNode};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
-pub use plan::{Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
+pub use plan::{Hold, Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
 pub use pod_rules::{HostPort, PodAffinity, PodMark, PodRules, PodTerm, SelectorIx, SpreadConstraint};
 pub use pod_set::PodSet;
 pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};

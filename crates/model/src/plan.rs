@@ -34,12 +34,46 @@ pub struct Reservation {
     pub after: Option<String>,
     /// The start depends only on declared run times, and every gang before it has a known start.
     pub declared: bool,
+    /// How long it holds other gangs back.
+    pub hold: Hold,
 }
 
 impl Reservation {
     /// Whether both reserve the same start for the same gang, with the same certainty.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.gang, self.start, self.declared) == (&other.gang, other.start, other.declared)
+        let content = |one: &Self| (one.start, one.declared, one.hold);
+        self.gang == other.gang && content(self) == content(other)
+    }
+
+    /// The times at which it is to be planned anew.
+    pub fn due(&self) -> impl Iterator<Item = Time> + use<> {
+        [Some(self.start), self.hold.until()].into_iter().flatten()
+    }
+}
+
+/// How long a reservation holds back gangs that would delay it. A start that depends on an end that nobody declared is
+/// a guess: it holds others back for a limited time ([`Policy::guessed_hold_us`](crate::Policy::guessed_hold_us)), and
+/// never a gang that stays within the nominal quota of other quota nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// Until its start: it depends only on declared ends.
+    #[default]
+    UntilStart,
+    /// A guess that has held nothing back yet.
+    Unused,
+    /// A guess that has held gangs back. It does so no longer than until this time.
+    Until(Time),
+    /// A guess whose time is over: it holds nothing back.
+    Over,
+}
+
+impl Hold {
+    /// When a guess no longer holds others back.
+    pub fn until(self) -> Option<Time> {
+        match self {
+            Self::Until(until) => Some(until),
+            Self::UntilStart | Self::Unused | Self::Over => None,
+        }
     }
 }
 

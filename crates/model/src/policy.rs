@@ -1,7 +1,7 @@
 //! The policy of a cluster: preemption, backfill, fair sharing and packing.
 
 /// The policy of one cluster. It is a value in the world, not a compile-time switch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Whether pending gangs may preempt running gangs outside of quota trees.
     pub preemption: PreemptionPolicy,
@@ -11,6 +11,26 @@ pub struct Policy {
     pub fair_sharing: Option<FairSharing>,
     /// Which nodes are preferred.
     pub packing: Packing,
+    /// How long a gang whose reserved start depends on an end that nobody declared may hold others back, in
+    /// microseconds, counted from the first gang that it holds back. Zero: never.
+    pub guessed_hold_us: i64,
+}
+
+impl Policy {
+    /// Ten minutes.
+    pub const GUESSED_HOLD_US: i64 = 600_000_000;
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            preemption: PreemptionPolicy::default(),
+            backfill: Backfill::default(),
+            fair_sharing: None,
+            packing: Packing::default(),
+            guessed_hold_us: Self::GUESSED_HOLD_US,
+        }
+    }
 }
 
 /// How nodes are scored among those that can hold a pod. As long as the search is exhaustive, packing does not decide

@@ -14,7 +14,7 @@
 //! - `queueing_hints`: parked gangs by the change that requeues them;
 //! - `preemption_history`: which gang was preempted for which;
 //! - `quota_only`: pods that get no node, and what the nodes lack for them;
-//! - `slips`: reserved starts that moved to a later time.
+//! - `slips`: reserved starts that moved to a later time; `holds`: until when guessed ones hold others back.
 //!
 //! `indices` holds the dense indices of gangs and rows. `sanitize` corrects invalid input, `accept` folds plans, `lookup`
 //! is the planner's read access by index, and `forecast_copy` copies the world for a forecast.
@@ -26,6 +26,7 @@ mod demand;
 mod domains;
 mod flavor_capacity;
 mod forecast_copy;
+mod holds;
 mod indices;
 mod ledger;
 mod lookup;
@@ -53,6 +54,7 @@ pub use queue_order::{OrderKey, Position, SortKey};
 pub use quotas::{Charges, charges};
 pub use shapes::ShapeRow;
 
+use crate::amount::Time;
 use crate::constraints::Constraints;
 use crate::device::AllocatedResources;
 use crate::event::Event;
@@ -67,6 +69,7 @@ use crate::slip::Slip;
 use classes::Classes;
 use demand::Demand;
 use domains::Domains;
+use holds::Holds;
 use ledger::{Claim, Holder, Ledger};
 use preemption_history::PreemptionHistory;
 use quotas::Quotas;
@@ -96,6 +99,7 @@ pub struct World {
     shapes: Shapes,
     preemptions: PreemptionHistory,
     slips: Slips,
+    holds: Holds,
     /// See [`Plan::without_room`](crate::Plan::without_room).
     without_room: BTreeMap<String, Shortage>,
     forecast: Forecast,
@@ -126,6 +130,16 @@ impl World {
     /// did not move, or moved back.
     pub fn slip_of(&self, gang: &str) -> Option<&Slip> {
         self.slips.of(gang)
+    }
+
+    /// Until when a pending gang may hold others back for a guessed start; `None` before it has held any back.
+    pub fn hold_of(&self, gang: &str) -> Option<Time> {
+        self.holds.until(gang)
+    }
+
+    /// All pending gangs that have held others back for a guessed start, and until when they may.
+    pub fn holds(&self) -> impl Iterator<Item = (&str, Time)> {
+        self.holds.iter()
     }
 
     /// The expected start of a pending gang in the last forecast.
@@ -435,6 +449,7 @@ impl World {
         let Some(ix) = self.gangs.remove(uid) else { return false };
         self.without_room.remove(uid);
         self.drop_reservation(uid);
+        self.holds.forget(uid);
         if self.preemptions.forget(uid) {
             self.invalidate_everything(); // The preemption history has fewer entries now.
         }

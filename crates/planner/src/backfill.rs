@@ -8,13 +8,13 @@
 
 mod reservations;
 
-use model::{Assignment, Cause, ForecastStart, Gang, QueueingHint, Reservation, Shortage, Time, World};
+use model::{Assignment, Cause, ForecastStart, Gang, Hold, QueueingHint, Reservation, Shortage, Time, World};
 
 use crate::fit::{fewest_departures_to_fit, try_fit};
 use crate::ledger::Ledger;
 use crate::order::RowHead;
 use crate::request::{Fit, GangRequest};
-pub(crate) use reservations::StartReservations;
+pub(crate) use reservations::{StartReservations, owned_quota};
 
 /// The number of expected ends that are examined; later ones are too uncertain.
 const ENDS: usize = 4096;
@@ -184,6 +184,9 @@ pub(crate) struct ReservedGang<'s> {
     runs_us: Option<i64>,
     /// Its nodes at the reserved start.
     assignment: Assignment,
+    /// A gang that this cycle admits takes what it needs, and may: see `owned_quota`. Until the start is computed anew, no other
+    /// gang passes.
+    is_passed: bool,
 }
 
 impl<'s> ReservedGang<'s> {
@@ -208,13 +211,35 @@ impl<'s> ReservedGang<'s> {
         let is_firm = forecast.declared && !after_unpredictable;
         let runs_us = ledger.world.shape(next.ix).runs_us;
         let assignment = assignment?;
-        Some(Self { next: *next, request, forecast, is_firm, after_backfilled, runs_us, assignment })
+        Some(Self {
+            next: *next,
+            request,
+            forecast,
+            is_firm,
+            after_backfilled,
+            runs_us,
+            assignment,
+            is_passed: false,
+        })
     }
 
     /// The reservation as the plan records it.
-    pub(crate) fn reserved(&self) -> Reservation {
+    pub(crate) fn reserved(&self, world: &World, now: Time) -> Reservation {
         let ForecastStart { start, after, .. } = self.forecast.clone();
-        Reservation { gang: self.next.order_key.uid.to_string(), start, after, declared: self.is_firm }
+        let gang = self.next.order_key.uid.to_string();
+        Reservation { gang, start, after, declared: self.is_firm, hold: self.hold(world, now) }
+    }
+
+    /// How long it holds others back. A start that relies on a guessed end does so for a limited time.
+    fn hold(&self, world: &World, now: Time) -> Hold {
+        if self.forecast.declared {
+            return Hold::UntilStart;
+        }
+        match world.hold_of(&self.next.order_key.uid) {
+            Some(until) if until > now => Hold::Until(until),
+            None if world.policy().guessed_hold_us > 0 => Hold::Unused,
+            Some(_) | None => Hold::Over,
+        }
     }
 
     /// The verdict for a gang that would delay this one.

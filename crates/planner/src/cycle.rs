@@ -1,5 +1,6 @@
 //! One scheduling cycle: tries the pending gangs in order and records a verdict for each.
 
+mod guessed_starts;
 mod nomination;
 mod preemption;
 mod stepwise;
@@ -118,7 +119,8 @@ impl<'s> Cycle<'s> {
             self.attempt(&next);
         }
         if let Some(backfill) = &self.backfill {
-            self.plan.reserved = backfill.reservations.reserved();
+            self.plan.reserved = backfill.reservations.reserved(world, self.snapshot.now);
+            self.begin_holds();
         }
         self.record_parked_verdicts();
         self.plan.without_room = self.without_room();
@@ -332,7 +334,9 @@ impl<'s> Cycle<'s> {
             Err(shortage) => return Verdict::Wait(shortage),
         };
         backfill.timeline.admit(gang, request, assignment.clone());
-        Verdict::Admit(merged(assignment))
+        let verdict = Verdict::Admit(merged(assignment));
+        self.renew_passed_starts();
+        verdict
     }
 
     /// Activates parked rows, from their first gang after `predecessor` on.
@@ -402,17 +406,20 @@ impl<'s> Cycle<'s> {
         else {
             return false;
         };
-        let reservation = head.reserved();
+        let reservation = head.reserved(world, self.snapshot.now);
         if !world.reserved().iter().any(|former| former.is_same(&reservation)) {
             // The reservation is a new one, so gangs that the former one held back may be schedulable now.
-            self.activate_parked(next, |row| {
-                row.parked
-                    .as_ref()
-                    .and_then(Verdict::shortage)
-                    .is_some_and(|shortage| shortage.queueing_hint == QueueingHint::AnyChange)
-            });
+            self.activate_held_back(next);
         }
         true
+    }
+
+    /// Activates parked rows that a reservation may have held back.
+    fn activate_held_back(&mut self, predecessor: &RowHead<'s>) {
+        self.activate_parked(predecessor, |row| {
+            let shortage = row.parked.as_ref().and_then(Verdict::shortage);
+            shortage.is_some_and(|shortage| shortage.queueing_hint == QueueingHint::AnyChange)
+        });
     }
 
     /// Reports the verdict of a parked row to gangs that joined it since.

@@ -76,9 +76,13 @@ impl Simulation {
         self.world.active().next().is_some() || self.world.parked().next().is_some()
     }
 
-    /// Advances to the next end and removes the gangs that end then. Returns false when no end is left.
+    /// Advances to the next end and removes the gangs that end then, or to the time at which a guessed start no longer
+    /// holds others back. Returns false when no end is left.
     fn advance(&mut self) -> bool {
-        let Some((&(now, _), _)) = self.ends.first_key_value() else { return false };
+        let Some((&(end, _), _)) = self.ends.first_key_value() else { return false };
+        let holds = self.world.reserved().iter().filter_map(|reserved| reserved.hold.until());
+        let now = holds.filter(|until| *until > self.now).min().map_or(end, |until| until.min(end));
+        self.declared &= now == end;
         self.now = now;
         self.world.apply(Event::Clock(now));
         self.ended.clear();

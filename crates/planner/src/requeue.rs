@@ -21,9 +21,9 @@ pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
         return world.parked().collect();
     }
     let reservations = || world.reserved().iter();
-    // A gang whose reserved start has passed without room gets another one.
+    // A gang whose reserved start has passed without room gets another one. After its time, it holds nobody back.
     let mut to_requeue: BTreeSet<ShapeIx> = reservations()
-        .filter(|reserved| reserved.start <= snapshot.now)
+        .filter(|reserved| reserved.due().any(|due| due <= snapshot.now))
         .filter_map(|reserved| world.shape_of(&reserved.gang))
         .collect();
     let expired =

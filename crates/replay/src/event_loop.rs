@@ -126,7 +126,7 @@ impl<'t> EventLoop<'t> {
                 self.slips.start_reserved(at, now, *start, *declared);
             }
         }
-        self.wake = plan.reserved.iter().map(|reserved| reserved.start).filter(|start| *start > now).min();
+        self.wake = plan.reserved.iter().flat_map(Reservation::due).filter(|start| *start > now).min();
         Ok(())
     }
 }

@@ -32,7 +32,8 @@ impl Order {
             Self::Strict | Self::BestEffort => Backfill::BestEffort,
             Self::Backfill => Backfill::Reserve,
         };
-        Policy { backfill, ..Policy::default() }
+        // Each job requests a time. A guess is made only about one that exceeds it, and EASY keeps that start, too.
+        Policy { backfill, guessed_hold_us: i64::MAX, ..Policy::default() }
     }
 
     /// The only queue of a replay.

@@ -85,6 +85,7 @@
 //! | queue | `count:RESOURCE=N`, `weight:NAME=N` | admission fair sharing: weight of a base unit of a resource in millionths; weight of a local queue |
 //! | served | `queue=NAME`, `at=S`, `RESOURCE=N` | the decayed usage of a local queue at a time, in millionths of base units |
 //! | policy | `preemption=lower-priority`, `preemption=never` | preemption outside of quota trees |
+//! | policy | `guessed-hold=60` | seconds that a reserved start may hold others back if it relies on guessed ends |
 //! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | reservations for the first gang, for the first N gangs, or for none |
 //! | policy | `packing=tightest-fit`, `packing=fewest-nodes`, `packing=least-fragmentation`, `packing=spread` | how nodes are scored |
 //! | policy | `fair-sharing=final-or-initial-share`, `…=final-share`, `…=initial-share` | fair sharing in quota trees, and its preemption strategy |

@@ -110,6 +110,11 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
                 let packing = Packing::from_name(&word["packing=".len()..]);
                 policy.packing = packing.ok_or_else(|| Problem::Word(word.to_owned()))?;
             }
+            word if word.starts_with("guessed-hold=") => {
+                let seconds: Result<i64, _> = word["guessed-hold=".len()..].parse();
+                let seconds = seconds.map_err(|_| Problem::Value(word.to_owned()))?;
+                policy.guessed_hold_us = seconds.saturating_mul(1_000_000);
+            }
             "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
             "preemption=never" => policy.preemption = PreemptionPolicy::Never,
             word => {

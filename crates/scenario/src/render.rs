@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use model::{
     Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, ForecastStart, Gang,
-    GangState, Node, Operator, Packing, Places, Plan, Pod, Policy, PreemptionPolicy, QueueIx, Requirement,
-    Reservation, ResourceIx, ResourceNames, ResourceVec, Slip, Time, Toleration, TolerationOperator, Verdict,
-    World,
+    GangState, Hold, Node, Operator, Packing, Places, Plan, Pod, Policy, PreemptionPolicy, QueueIx,
+    Requirement, Reservation, ResourceIx, ResourceNames, ResourceVec, Slip, Time, Toleration,
+    TolerationOperator, Verdict, World,
 };
 
 use crate::parse::places_word;
@@ -16,7 +16,7 @@ use crate::{pod_rules, preemption, quantity, quota, topology, usage_order};
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
-    let Policy { preemption, backfill, fair_sharing, packing } = world.policy();
+    let Policy { preemption, backfill, fair_sharing, packing, guessed_hold_us } = world.policy();
     let preemption = (*preemption == PreemptionPolicy::LowerPriority).then_some("preemption=lower-priority");
     let backfill = match backfill {
         Backfill::BestEffort => None,
@@ -26,7 +26,10 @@ pub fn render(world: &World) -> String {
     let fair_sharing =
         fair_sharing.map(|rule| format!("fair-sharing={}", preemption::fair_sharing_word(rule)));
     let packing = (*packing != Packing::default()).then(|| format!("packing={}", packing.name()));
+    let guessed_hold = (*guessed_hold_us != Policy::GUESSED_HOLD_US)
+        .then(|| format!("guessed-hold={}", guessed_hold_us.div_euclid(1_000_000)));
     let policy = preemption.map(str::to_owned).into_iter().chain(backfill).chain(fair_sharing).chain(packing);
+    let policy = policy.chain(guessed_hold);
     let policy: Vec<String> = policy.collect();
     if !policy.is_empty() {
         let _ = writeln!(text, "policy   {}", policy.join(" "));
@@ -97,8 +100,9 @@ fn reservation_note(plan: &Plan, uid: &str) -> String {
     let Some(reserved) = plan.reserved.iter().find(|reserved| reserved.gang == uid) else {
         return String::new();
     };
-    let Reservation { start, after, declared, .. } = reserved;
-    format!(" (not before {})", start_text(*start, *declared, after.as_deref()))
+    let Reservation { start, after, declared, hold, .. } = reserved;
+    let over = if *hold == Hold::Over { ", holds nothing back" } else { "" };
+    format!(" (not before {}{over})", start_text(*start, *declared, after.as_deref()))
 }
 
 /// Renders a forecast: one line per gang, in the order of starts.

@@ -2,7 +2,7 @@
 
 use api::MicroTime;
 use index::{AppliedPlan, Index};
-use model::{Plan, Time};
+use model::{Plan, Reservation, Time};
 use tokio::time::Instant;
 
 use super::{State, decisions};
@@ -50,8 +50,8 @@ impl State {
             }
         }
         self.planned_generation = Some(planned);
-        let starts = index.world().reserved().iter().map(|reserved| MicroTime(reserved.start.0));
-        self.next_reserved_start = starts.filter(|start| *start > now).min();
+        let due = index.world().reserved().iter().flat_map(Reservation::due).map(|due| MicroTime(due.0));
+        self.next_reserved_start = due.filter(|due| *due > now).min();
     }
 }
 

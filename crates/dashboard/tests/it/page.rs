@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use dashboard::View;
 use http_body_util::BodyExt;
 use model::{
-    Amount, Assignment, Cause, Event, Gang, GangKey, GangState, Node, Plan, PodSet, Preemption,
+    Amount, Assignment, Cause, Event, Gang, GangKey, GangState, Hold, Node, Plan, PodSet, Preemption,
     PreemptionReason, QueueingHint, Reservation, ResourceVec, Shortage, Slip, SlipCause, Time, Verdict,
     Victim, World,
 };
@@ -87,12 +87,19 @@ async fn the_page_shows_position_start_and_slip_of_a_pending_gang_and_both_gangs
     let plan = Plan {
         generation: world.generation(),
         verdicts: vec![("1".into(), Verdict::Wait(shortage))],
-        reserved: vec![Reservation { gang: "1".into(), start, after: Some("weak".into()), declared: false }],
+        reserved: vec![Reservation {
+            gang: "1".into(),
+            start,
+            after: Some("weak".into()),
+            declared: false,
+            hold: Hold::Unused,
+        }],
         ..Plan::default()
     };
     world.apply(Event::Planned(plan));
     let (from, cause) = (Time(30_000_000), SlipCause::NoEnd { gang: key("weak") });
-    let promised = Reservation { gang: "1".into(), start: from, after: None, declared: true };
+    let promised =
+        Reservation { gang: "1".into(), start: from, after: None, declared: true, hold: Hold::UntilStart };
     let slip = Slip { gang: "1".into(), from, to: Some(start), cause };
     for plan in [
         Plan { reserved: vec![promised], ..Plan::default() },

@@ -16,6 +16,7 @@ impl World {
             self.shapes.clear_queue_head_changes(); // No event happened since the snapshot of the plan.
         }
         self.slips.fold(&plan, &self.reserved);
+        self.holds.fold(&plan);
         self.reserved = plan.reserved;
         let outranked = self.outranked(&plan.verdicts);
         for (uid, mut verdict) in plan.verdicts {

@@ -60,6 +60,7 @@ impl World {
             preemptions: self.preemptions.clone(),
             without_room: BTreeMap::new(),
             slips: Slips::default(),
+            holds: self.holds.clone(),
             forecast: Forecast::default(),
         };
         let rows = self.gangs.values().map(|ix| (ix, &self.shapes.row(*ix).gang));

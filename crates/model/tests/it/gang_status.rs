@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use model::{
-    Assignment, Cause, Event, Forecast, ForecastStart, Gang, GangKey, GangState, GangStatus, Node, Plan,
-    PodSet, Position, Preemption, PreemptionReason, QueueIx, QueueingHint, Reservation, ResourceIx,
+    Assignment, Cause, Event, Forecast, ForecastStart, Gang, GangKey, GangState, GangStatus, Hold, Node,
+    Plan, PodSet, Position, Preemption, PreemptionReason, QueueIx, QueueingHint, Reservation, ResourceIx,
     ResourceVec, Shortage, Slip, SlipCause, Time, Verdict, Victim, World,
 };
 
@@ -45,7 +45,13 @@ fn world() -> World {
     let plan = Plan {
         generation: world.generation(),
         verdicts: vec![("large".into(), wait.clone()), ("small".into(), wait)],
-        reserved: vec![Reservation { gang: "large".into(), start, after: after.clone(), declared: true }],
+        reserved: vec![Reservation {
+            gang: "large".into(),
+            start,
+            after: after.clone(),
+            declared: true,
+            hold: Hold::UntilStart,
+        }],
         ..Plan::default()
     };
     world.apply(Event::Planned(plan));
@@ -85,7 +91,13 @@ fn plan_with_start(world: &World, to: Option<i64>, cause: SlipCause) -> Plan {
     let from =
         world.reserved().iter().find(|reserved| reserved.gang == "large").map(|reserved| reserved.start);
     let to = to.map(|seconds| START.after(seconds * 1_000_000));
-    let reserved = to.map(|start| Reservation { gang: "large".into(), start, after: None, declared: false });
+    let reserved = to.map(|start| Reservation {
+        gang: "large".into(),
+        start,
+        after: None,
+        declared: false,
+        hold: Hold::Unused,
+    });
     let slip = from.filter(|from| to.is_none_or(|to| to > *from)).map(|from| Slip {
         gang: "large".into(),
         from,

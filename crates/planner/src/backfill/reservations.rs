@@ -6,13 +6,17 @@
 //! for the first few gangs. A gang keeps the reserved start of the last plan as long as it is still possible.
 //! It moves to an earlier start only if all other reserved starts stay as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, ForecastStart, Gang, OrderKey, Reservation, Shortage, Time, World};
+use model::{
+    Assignment, ForecastStart, Gang, Hold, OrderKey, QuotaIx, QuotaUsage, Reservation, ResourceIx, Shortage,
+    Time, World,
+};
 
 use super::{ReservedGang, Timeline};
 use crate::ledger::Ledger;
 use crate::order::RowHead;
+use crate::quota::is_counted;
 use crate::request::{Fit, GangRequest};
 
 /// The number of start times that are tried for one gang. A later start is not reserved.
@@ -54,8 +58,8 @@ impl<'s> StartReservations<'s> {
     }
 
     /// The reservations as the plan records them.
-    pub(crate) fn reserved(&self) -> Vec<Reservation> {
-        self.gangs.iter().map(ReservedGang::reserved).collect()
+    pub(crate) fn reserved(&self, world: &World, now: Time) -> Vec<Reservation> {
+        self.gangs.iter().map(|head| head.reserved(world, now)).collect()
     }
 
     /// Passes over a pending gang that gets no reserved start: it may start at any time.
@@ -79,7 +83,8 @@ impl<'s> StartReservations<'s> {
         let former = self.former.remove(&*next.order_key.uid);
         let head = ReservedGang::of(ledger, timeline, next, request, self.has_unpredictable)
             .and_then(|first| self.schedule(ledger, timeline, first, former.as_ref()));
-        self.has_unpredictable |= head.is_none();
+        let is_over = |head: &ReservedGang<'s>| head.hold(ledger.world, timeline.now) == Hold::Over;
+        self.has_unpredictable |= head.as_ref().is_none_or(is_over);
         self.gangs.push(head?);
         self.gangs.last()
     }
@@ -139,7 +144,7 @@ impl<'s> StartReservations<'s> {
         for start in times {
             let moved = first.with_start(timeline, start, &self.gangs);
             self.gangs.push(moved);
-            let kept = self.recheck(ledger, timeline, None);
+            let kept = self.recheck(ledger, timeline, None, &BTreeSet::new());
             let moved = self.gangs.pop();
             if kept.is_ok() {
                 return moved;
@@ -149,20 +154,29 @@ impl<'s> StartReservations<'s> {
     }
 
     /// Whether all gangs fit at their reserved starts, given all admissions so far and a newly backfilled
-    /// gang. Updates their nodes. Otherwise the error is the index of the gang that would be delayed.
+    /// gang. Updates their nodes. Otherwise the error is the index of the gang that would be delayed. Those that rely on
+    /// guessed ends, and yield to a gang with quota of its own at these nodes, may be delayed.
     fn recheck(
         &mut self,
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         backfilled: Option<&BackfilledGang<'_>>,
+        owned: &BTreeSet<QuotaIx>,
     ) -> Result<(), usize> {
+        let (world, now) = (ledger.world, timeline.now);
         let before: Vec<Assignment> = self.gangs.iter().map(|head| head.assignment.clone()).collect();
         let mut order: Vec<usize> = (0..self.gangs.len()).collect();
+        order.retain(|at| {
+            let head = &self.gangs[*at];
+            head.hold(world, now) != Hold::Over && !(head.is_passed && backfilled.is_none())
+        });
+        let mut passed: BTreeSet<usize> = BTreeSet::new();
         order.sort_by_key(|at| (self.gangs[*at].forecast.start, self.gangs[*at].next));
         for (done, &at) in order.iter().enumerate() {
             let start = self.gangs[at].forecast.start;
             let runs = |other: &&usize| self.gangs[**other].end().is_none_or(|end| end > start);
-            let others: Vec<usize> = order[..done].iter().filter(runs).copied().collect();
+            let others = order[..done].iter().filter(|other| !passed.contains(*other)).filter(runs);
+            let others: Vec<usize> = others.copied().collect();
             let ended = backfilled.filter(|backfilled| self.gangs[at].starts_after(backfilled.end));
             for other in others.iter().map(|other| &self.gangs[*other]) {
                 ledger.reserve_assignment(&other.request, &other.assignment);
@@ -177,24 +191,54 @@ impl<'s> StartReservations<'s> {
             for other in others.iter().map(|other| &self.gangs[*other]) {
                 ledger.unreserve(&other.request, &other.assignment);
             }
-            if !fits {
+            if !fits && self.gangs[at].yields_to(world, now, owned) {
+                passed.insert(at);
+            } else if !fits {
                 for (head, assignment) in self.gangs.iter_mut().zip(before) {
                     head.assignment = assignment;
                 }
                 return Err(at);
             }
         }
+        passed.into_iter().for_each(|at| self.gangs[at].is_passed = true);
         Ok(())
     }
 
-    /// Whether the assignment of a nominated gang keeps all reserved starts; else the verdict for it.
+    /// Computes the starts anew that were passed. Returns those gangs.
+    pub(crate) fn renew_passed(
+        &mut self,
+        ledger: &mut Ledger<'s>,
+        timeline: &Timeline<'s>,
+    ) -> Vec<RowHead<'s>> {
+        let mut renewed = Vec::new();
+        for at in 0..self.gangs.len() {
+            if !self.gangs[at].is_passed {
+                continue;
+            }
+            let passed = self.gangs.remove(at);
+            let is_unpredictable = passed.forecast.declared && !passed.is_firm;
+            let first = ReservedGang::of(ledger, timeline, &passed.next, passed.request, is_unpredictable);
+            match first.and_then(|first| self.schedule(ledger, timeline, first, None)) {
+                Some(head) => {
+                    renewed.push(head.next);
+                    self.gangs.insert(at, head);
+                }
+                None => self.gangs.insert(at, passed),
+            }
+        }
+        renewed
+    }
+
+    /// Whether the assignment of a nominated gang keeps all reserved starts that it has to; else the verdict for it.
+    /// `owned`: its quota nodes, if it stays within their nominal quota.
     pub(crate) fn check(
         &mut self,
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         gang: &str,
+        owned: &BTreeSet<QuotaIx>,
     ) -> Result<(), Shortage> {
-        self.recheck(ledger, timeline, None).map_err(|at| self.gangs[at].would_be_delayed())?;
+        self.recheck(ledger, timeline, None, owned).map_err(|at| self.gangs[at].would_be_delayed())?;
         self.former.remove(gang);
         Ok(())
     }
@@ -237,7 +281,7 @@ impl<'s> StartReservations<'s> {
     ) -> bool {
         self.with_former(|all| {
             all.gangs.push(former.clone());
-            all.recheck(ledger, timeline, None).is_ok()
+            all.recheck(ledger, timeline, None, &BTreeSet::new()).is_ok()
         })
     }
 
@@ -249,7 +293,9 @@ impl<'s> StartReservations<'s> {
         request: &GangRequest<'_>,
         fit: &Fit,
     ) -> Result<Assignment, Shortage> {
-        let overlaps = |head: &&ReservedGang<'s>| !head.starts_after(end);
+        let (world, now) = (ledger.world, timeline.now);
+        let overlaps =
+            |head: &&ReservedGang<'s>| !head.starts_after(end) && head.hold(world, now) != Hold::Over;
         let Some(first) = self.gangs.iter().find(overlaps) else {
             return Ok(ledger.reserve(request, fit));
         };
@@ -257,15 +303,17 @@ impl<'s> StartReservations<'s> {
         let assignment = ledger.reserve(request, fit);
         ledger.unreserve(request, &assignment);
         let mut delayed = 0;
-        for assignment in around.into_iter().chain([assignment]) {
+        // It passes a guessed start only if it cannot start beside it.
+        let beside = around.into_iter().chain([assignment.clone()]).map(|assignment| (assignment, false));
+        for (assignment, may_pass) in beside.chain([(assignment, true)]) {
             ledger.reserve_assignment(request, &assignment);
-            match self.recheck(
-                ledger,
-                timeline,
-                Some(&BackfilledGang { request, assignment: &assignment, end }),
-            ) {
-                Ok(()) => return Ok(assignment),
-                Err(at) => delayed = at,
+            let owned = if may_pass { owned_quota(ledger, request, &assignment) } else { BTreeSet::new() };
+            if !may_pass || !owned.is_empty() {
+                let backfilled = BackfilledGang { request, assignment: &assignment, end };
+                match self.recheck(ledger, timeline, Some(&backfilled), &owned) {
+                    Ok(()) => return Ok(assignment),
+                    Err(at) => delayed = at,
+                }
             }
             ledger.unreserve(request, &assignment);
         }
@@ -273,26 +321,53 @@ impl<'s> StartReservations<'s> {
     }
 }
 
+/// The quota nodes that a gang is charged to, if they own all that it gets: with it, they use no more than their nominal quota,
+/// which counts every resource that it requests. The gang is charged in the ledger already.
+pub(crate) fn owned_quota(
+    ledger: &Ledger<'_>,
+    request: &GangRequest<'_>,
+    assignment: &Assignment,
+) -> BTreeSet<QuotaIx> {
+    let charges = ledger.charges(request, assignment);
+    let counted = || charges.keys().filter(|(node, of)| is_counted(ledger.world, *node, *of));
+    let resources: BTreeSet<ResourceIx> = counted().map(|(_, of)| of.resource).collect();
+    let requested = request.shape.quota_request();
+    let mut requested = requested.iter().filter(|(ix, amount)| amount.0 > 0 && *ix != ResourceIx::PODS);
+    let (forest, usage) = (ledger.world.forest(), &ledger.quotas);
+    let is_owned = requested.all(|(ix, _)| resources.contains(&ix))
+        && counted().all(|(node, of)| usage.used(*node, *of) <= forest.subtree_quota(*node, *of));
+    if is_owned { counted().map(|(node, _)| *node).collect() } else { BTreeSet::new() }
+}
+
 impl<'s> ReservedGang<'s> {
+    /// Whether it gives way to a gang within the nominal quota of these nodes: it relies on a guess, and has no part in that quota.
+    fn yields_to(&self, world: &World, now: Time, owned: &BTreeSet<QuotaIx>) -> bool {
+        let own = self.request.charges.iter().copied().chain(world.quota_of(self.request.queue));
+        let is_guess = self.hold(world, now) != Hold::UntilStart;
+        is_guess && !owned.is_empty() && own.into_iter().all(|node| !owned.contains(&node))
+    }
+
     /// A gang with a start reserved by the last plan, with that start.
     fn former(world: &'s World, timeline: &Timeline<'s>, reserved: &Reservation) -> Option<Self> {
         let now = timeline.now;
         let ix = world.shape_of(&reserved.gang)?;
         let row = world.shape(ix);
         let order_key = row.waiting.iter().find(|order_key| *order_key.uid == *reserved.gang)?;
-        let (start, declared) = (reserved.start.max(now), reserved.declared);
+        let (start, is_firm) = (reserved.start.max(now), reserved.declared);
+        let declared = reserved.hold == Hold::UntilStart;
         let pod_sets = vec![Vec::new(); row.shape.pod_sets.len()];
         let next = RowHead { rank: order_key.sort_key(row.slope, now), order_key, ix };
         let mut ends = timeline.ends.iter().take_while(|end| end.at <= start);
-        let after_backfilled = !declared && ends.any(|end| timeline.is_of_backfilled(end, &next));
+        let after_backfilled = !is_firm && ends.any(|end| timeline.is_of_backfilled(end, &next));
         Some(Self {
             next,
             request: GangRequest::of(row),
             forecast: ForecastStart { start, declared, after: reserved.after.clone() },
-            is_firm: declared,
+            is_firm,
             after_backfilled,
             runs_us: row.runs_us,
             assignment: Assignment { pod_sets, ..Assignment::default() },
+            is_passed: false,
         })
     }
 

@@ -3,6 +3,7 @@
 use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Verdict};
 
 use super::{Cycle, gated};
+use crate::backfill::owned_quota;
 use crate::fit;
 use crate::fungibility::{self, FittingFlavors};
 use crate::preemption::{ReleasedHolders, VictimSelection, may_preempt, select_victims};
@@ -43,9 +44,12 @@ impl<'s> Cycle<'s> {
             return Verdict::Wait(gated());
         }
         let Some(backfill) = &mut self.backfill else { return Verdict::Preempt(preemption) };
-        if let Err(shortage) =
-            backfill.reservations.check(&mut self.ledger, &backfill.timeline, &order_key.uid)
-        {
+        let request = GangRequest::of(row);
+        let released = ReleasedHolders::of(&mut self.ledger, &self.holders, &self.victims);
+        let owned = owned_quota(&self.ledger, &request, &preemption.assignment);
+        released.undo(&mut self.ledger, &[]);
+        let (reservations, timeline) = (&mut backfill.reservations, &backfill.timeline);
+        if let Err(shortage) = reservations.check(&mut self.ledger, timeline, &order_key.uid, &owned) {
             self.undo_preemption(&GangRequest::of(row), &preemption);
             return Verdict::Wait(shortage);
         }
@@ -53,8 +57,9 @@ impl<'s> Cycle<'s> {
             backfill.timeline.preempt(victim);
         }
         if let Some(gang) = self.snapshot.world.gang(&order_key.uid) {
-            backfill.timeline.admit(gang, GangRequest::of(row), preemption.assignment.clone());
+            backfill.timeline.admit(gang, request, preemption.assignment.clone());
         }
+        self.renew_passed_starts();
         Verdict::Preempt(preemption)
     }
 

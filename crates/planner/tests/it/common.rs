@@ -5,8 +5,8 @@
 
 use expect_test::Expect;
 use model::{
-    Assignment, Event, FlavorIx, Gang, GangState, LocalQueueIx, Plan, Preemption, QueueIx, QuotaIx, Snapshot,
-    Time, Verdict, World,
+    Assignment, Event, FlavorIx, Gang, GangState, Hold, LocalQueueIx, Plan, Preemption, QueueIx, QuotaIx,
+    Reservation, Snapshot, Time, Verdict, World,
 };
 
 /// The time of all decisions: 1000 s after the epoch.
@@ -96,6 +96,12 @@ pub(crate) fn rebuilt(world: &World) -> World {
         consumed: service.consumed.clone(),
         at: service.at,
     }));
+    let held = world.holds().map(|(gang, until)| {
+        let hold = Hold::Until(until);
+        Reservation { gang: gang.into(), start: until, after: None, declared: false, hold }
+    });
+    let held = Plan { reserved: held.collect(), ..Plan::default() };
+    events.push(Event::Planned(held));
     let reserved = world.reserved().to_vec();
     events.push(Event::Planned(Plan { reserved, ..Plan::default() }));
     for event in events {

@@ -11,6 +11,7 @@ mod fair_sharing;
 mod flavor_oracle;
 mod forecast;
 mod fungibility;
+mod guessed_starts;
 mod held_quota;
 mod node_capacity;
 mod packing;

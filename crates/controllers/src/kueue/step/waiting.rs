@@ -167,7 +167,7 @@ impl<'a> Decision<'a> {
         }
         let shortage = world.verdict(self.row.uid())?.shortage()?;
         // One that nothing but its turn keeps waiting was not tried: Kueue says nothing then.
-        let is_turn = |cause: &Cause| matches!(cause, Cause::Behind { .. } | Cause::WouldDelay { .. });
+        let is_turn = |cause: &Cause| matches!(cause, Cause::Behind { .. });
         (!shortage.causes.iter().all(is_turn)).then_some(Hindrance::Shortage(gang, shortage))
     }
 

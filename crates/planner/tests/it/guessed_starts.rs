@@ -1,0 +1,127 @@
+//! Reserved starts that rely on ends that nobody declared: how long they hold others back, and whom.
+
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use crate::common::{audited_at, check, parse_world};
+use expect_test::expect;
+use model::{Event, Hold, Reservation, Time, World};
+
+/// Adds gangs, plans at this second, and returns the verdicts and the reservations.
+fn plan(world: &mut World, second: i64, gangs: &[&str]) -> (String, Vec<Reservation>) {
+    for text in gangs {
+        for gang in scenario::gangs(world, text).unwrap() {
+            world.apply(Event::GangUpserted(gang));
+        }
+    }
+    let plan = audited_at(world, at(second));
+    let (verdicts, reserved) = (scenario::verdicts(world, &plan), plan.reserved.clone());
+    world.apply(Event::Planned(plan));
+    (verdicts, reserved)
+}
+
+fn at(second: i64) -> Time {
+    Time(second * 1_000_000)
+}
+
+fn admits(verdicts: &str, gang: &str) -> bool {
+    verdicts.lines().any(|line| line.starts_with(&format!("{gang}  admit")))
+}
+
+/// `large` waits for `runs`, on the other node of two.
+fn world(runs: &str) -> World {
+    parse_world(&format!(
+        "policy   backfill=reserve
+         node     a 2x   cpu=4
+         running  runs   {runs} main 1x cpu=4 on=a-1
+         pending  large  main 2x cpu=4"
+    ))
+}
+
+#[test]
+fn a_start_that_relies_on_a_guessed_end_holds_others_back_for_ten_minutes_in_all() {
+    let mut world = world("started=400");
+    assert_eq!(plan(&mut world, 1000, &[]).1[0].hold, Hold::Unused);
+    let (verdicts, reserved) = plan(&mut world, 2000, &["pending small at=2000 main 1x cpu=1"]);
+    assert!(!admits(&verdicts, "small"), "{verdicts}");
+    assert_eq!(reserved[0].hold, Hold::Until(at(2600)));
+    let (verdicts, reserved) = plan(&mut world, 2599, &["pending late at=2599 main 1x cpu=1"]);
+    assert!(!admits(&verdicts, "late"), "{verdicts}");
+    assert!(reserved[0].due().any(|due| due == at(2600)));
+    let (verdicts, reserved) = plan(&mut world, 2600, &[]);
+    assert!(admits(&verdicts, "small") && admits(&verdicts, "late"), "{verdicts}");
+    assert_eq!(reserved[0].hold, Hold::Over);
+    let (verdicts, _) = plan(&mut world, 9000, &["pending later at=9000 main 1x cpu=1"]);
+    assert!(admits(&verdicts, "later"), "{verdicts}");
+}
+
+#[test]
+fn a_gang_that_loses_its_guessed_start_for_a_while_does_not_get_the_time_anew() {
+    let mut world = world("started=400");
+    plan(&mut world, 1000, &["pending small at=1000 main 1x cpu=1"]);
+    let urgent = "pending urgent at=1300 priority=1 main 2x cpu=4";
+    let (_, reserved) = plan(&mut world, 1300, &[urgent]);
+    assert_eq!(reserved[0].gang, "urgent");
+    world.apply(Event::GangRemoved("urgent".into()));
+    let (_, reserved) = plan(&mut world, 1400, &[]);
+    assert_eq!((&*reserved[0].gang, reserved[0].hold), ("large", Hold::Until(at(1600))));
+}
+
+#[test]
+fn a_start_that_relies_on_declared_ends_holds_others_back_until_then() {
+    let mut world = world("started=400 runs=90000");
+    for second in [1000, 2000, 80_000] {
+        let small = format!("pending small-{second} at={second} main 1x cpu=1");
+        let (verdicts, reserved) = plan(&mut world, second, &[&small]);
+        assert!(!verdicts.contains("admit"), "{verdicts}");
+        assert_eq!(reserved[0].hold, Hold::UntilStart);
+    }
+}
+
+#[test]
+fn a_policy_without_such_holds_lets_every_gang_pass_a_guessed_start() {
+    check(
+        "policy   backfill=reserve guessed-hold=0
+         node     a 2x   cpu=4
+         running  runs   started=400 main 1x cpu=4 on=a-1
+         pending  large  main 2x cpu=4
+         pending  small  main 1x cpu=1",
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu (not before ~1600 s, when runs ends, holds nothing back)
+            small  admit  main on a-2
+        "#]],
+    );
+}
+
+#[test]
+fn a_guessed_start_never_holds_back_a_gang_within_the_nominal_quota_of_another_queue() {
+    let world = |runs: &str, queue: &str| {
+        format!(
+            "policy   backfill=reserve
+             node     a 2x     cpu=4
+             quota    all      cpu=4
+             quota    team     in=all cpu=1
+             queue    team     quota=team :cpu
+             running  runs     {runs} main 1x cpu=4 on=a-1
+             pending  large    {queue} main 2x cpu=4
+             pending  owned    queue=team main 1x cpu=1
+             pending  borrows  queue=team main 1x cpu=1"
+        )
+    };
+    check(
+        &world("started=400", ""),
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu (not before ~1600 s, when runs ends)
+            owned  admit  main on a-2
+            borrows  wait  fits, but would delay default/large, which goes first
+        "#]],
+    );
+    check(
+        &world("started=400 runs=900", ""),
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu (not before 1300 s, when runs ends)
+            owned  wait  fits, but would delay default/large, which goes first
+            borrows  wait  fits, but would delay default/large, which goes first
+        "#]],
+    );
+}
