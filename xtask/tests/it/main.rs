@@ -1,5 +1,6 @@
 //! The tests of the crate `xtask` from outside, one module for each subject.
 
+mod ci;
 mod dependencies;
 mod glossary;
 mod kueue_fields;
