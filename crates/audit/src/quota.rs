@@ -407,7 +407,7 @@ impl<'w> Quotas<'w> {
             let root = self.path(node).and_then(|path| path.last().copied());
             of.flavor != FlavorIx::ANY || root.is_some_and(|root| self.declares(root, of))
         };
-        let counted: Vec<_> = own.keys().filter(|(node, of)| counts(*node, *of)).collect();
+        let counted: Vec<_> = own.keys().filter(|(node, of)| counts(node, *of)).collect();
         let all = gang.pod_sets.iter().flat_map(resources);
         let all = all.chain(gang.declared.iter().flat_map(ResourceVec::iter).map(|(ix, _)| ix));
         let requests =

@@ -103,9 +103,12 @@ impl Watches {
                 || !queue_name(&job.value).is_empty()
                 || job.metadata.controller().is_some_and(is_kind)
         };
-        let change = move |object: Whole| match is_kept(&object) {
-            true => Change::Applied(Box::new(object)),
-            false => Change::Deleted(object.metadata.uid, object.metadata.name),
+        let change = move |object: Whole| {
+            if is_kept(&object) {
+                Change::Applied(Box::new(object))
+            } else {
+                Change::Deleted(object.metadata.uid, object.metadata.name)
+            }
         };
         let handlers = Handlers {
             on_apply: Box::new(move |object| Observation::Jobs(source, change(object))),

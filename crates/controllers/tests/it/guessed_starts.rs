@@ -75,7 +75,7 @@ async fn a_pending_gang_without_a_known_start_holds_others_back_for_ten_minutes(
     let told = condition(&waits, "QuotaReserved").unwrap()["message"].as_str().unwrap();
     assert!(told.contains("would delay default/waits, which goes first"), "{told}");
 
-    tokio::time::sleep(Duration::from_secs(660)).await;
+    tokio::time::sleep(Duration::from_mins(11)).await;
     running(&cluster, "borrows").await;
     let told = message(&cluster, "waits").await;
     assert!(!told.contains("start reserved for") && told.contains("not reserved"), "{told}");

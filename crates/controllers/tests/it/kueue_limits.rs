@@ -51,7 +51,7 @@ async fn a_job_whose_workload_would_be_refused_is_told_once_what_to_change_and_s
         ("huge", json!([hosts]), "a Workload counts up to 2147483647: ask for fewer"),
     ] {
         clusters.submit(name, spec(groups)).await;
-        tokio::time::sleep(Duration::from_secs(600)).await;
+        tokio::time::sleep(Duration::from_mins(10)).await;
         let refused = refusals(&cluster, name).await;
         assert!(matches!(&refused[..], [one] if one.contains(told)), "{refused:?}");
     }

@@ -200,7 +200,9 @@ impl<'s> StartReservations<'s> {
                 return Err(at);
             }
         }
-        passed.into_iter().for_each(|at| self.gangs[at].is_passed = true);
+        for at in passed {
+            self.gangs[at].is_passed = true;
+        }
         Ok(())
     }
 

@@ -204,6 +204,6 @@ async fn no_object_gets_more_pods_than_all_nodes_could_hold() {
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
         "spec": {"parallelism": 2_000_000_000, "completions": 2_000_000_000, "template": template}});
     cluster.create("/apis/batch/v1/namespaces/default/jobs", &job).await;
-    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     assert_eq!(cluster.pods().await.len(), 220);
 }
