@@ -23,15 +23,7 @@ use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::{Message, Metadata, MetadataCommand};
 
 /// Files at the root that change how every crate is built or linted.
-const OF_ALL: [&str; 7] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    "clippy.toml",
-    "rustfmt.toml",
-    "rust-toolchain.toml",
-    ".cargo",
-    "crates/clippy.toml",
-];
+const OF_ALL: [&str; 5] = ["Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", ".cargo"];
 
 /// Runs the checks of what differs from `base` (by default the upstream branch, or else the last commit), or only prints them.
 pub(crate) fn run(base: Option<&str>, print_only: bool) -> Result<ExitCode> {
@@ -46,8 +38,7 @@ pub(crate) fn run(base: Option<&str>, print_only: bool) -> Result<ExitCode> {
     if !affected.is_empty() {
         let lints = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
         steps.cargo("lints", &lints)?;
-        steps.cargo("build of the tests", &[&BUILD[..], &["--quiet"]].concat())?;
-        steps.test_programs(&affected)?;
+        steps.test_programs(&workspace, &affected)?;
         if workspace.documented.iter().any(|name| affected.contains(name)) {
             steps.cargo("doc tests", &["test", "--workspace", "--locked", "--doc", "--quiet"])?;
         }
@@ -58,8 +49,9 @@ pub(crate) fn run(base: Option<&str>, print_only: bool) -> Result<ExitCode> {
     Ok(if steps.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Builds all test programs.
-const BUILD: [&str; 4] = ["test", "--workspace", "--locked", "--no-run"];
+/// Builds all test programs, and says where they are.
+const BUILD: [&str; 6] =
+    ["test", "--workspace", "--locked", "--no-run", "--quiet", "--message-format=json-render-diagnostics"];
 
 /// Runs steps until the first one that fails.
 struct Steps {
@@ -74,32 +66,38 @@ impl Steps {
         self.run(name, &format!("cargo {}", arguments.join(" ")), &mut cargo)
     }
 
-    /// Runs the test programs of these crates, each in the folder of its crate, as cargo does.
-    fn test_programs(&mut self, crates: &BTreeSet<String>) -> Result<()> {
+    /// Builds all test programs and runs those of these crates, each in the folder of its crate, as cargo does.
+    fn test_programs(&mut self, workspace: &Workspace, crates: &BTreeSet<String>) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        println!("\n== build of the tests: cargo {}", BUILD.join(" "));
         if self.print_only {
             println!("\n== tests of {}", crates.iter().map(String::as_str).collect::<Vec<_>>().join(" "));
             return Ok(());
         }
-        if self.failed {
-            return Ok(());
-        }
+        let before = Instant::now();
         let output = Command::new(env!("CARGO"))
             .args(BUILD)
-            .args(["--quiet", "--message-format=json"])
             .stderr(Stdio::inherit())
             .output()
             .context("cargo starts")?;
-        ensure!(output.status.success(), "the tests no longer build");
+        println!("== build of the tests: {:.0} s", before.elapsed().as_secs_f64());
+        if !output.status.success() {
+            println!("\ncheck failed in the step \"build of the tests\"");
+            self.failed = true;
+            return Ok(());
+        }
         for message in Message::parse_stream(output.stdout.as_slice()) {
             let Message::CompilerArtifact(artifact) = message.context("cargo prints no JSON")? else {
                 continue;
             };
             let (Some(program), true) = (&artifact.executable, artifact.profile.test) else { continue };
             let folder = artifact.manifest_path.parent().context("a manifest is in a folder")?;
-            let manifest = std::fs::read_to_string(&artifact.manifest_path)
-                .with_context(|| format!("cannot read {}", artifact.manifest_path))?;
-            let is_affected = |name: &String| manifest.contains(&format!("\nname = \"{name}\"\n"));
-            if let Some(name) = crates.iter().find(|name| is_affected(name)) {
+            let relative = folder.strip_prefix(&workspace.root).context("a crate is in the workspace")?;
+            if let Some(name) =
+                workspace.folders.get(relative.as_std_path()).filter(|name| crates.contains(*name))
+            {
                 let mut tests = Command::new(program);
                 tests.current_dir(folder).arg("--quiet");
                 self.run(&format!("tests of {name}"), artifact.target.name.as_str(), &mut tests)?;
@@ -147,9 +145,10 @@ fn git(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The crates of the workspace. Paths are relative to its root.
+/// The crates of the workspace. Their paths are relative to its root.
 #[derive(Default)]
 struct Workspace {
+    root: PathBuf,
     /// The folder of each crate.
     folders: BTreeMap<PathBuf, String>,
     /// Files and folders outside of the crates, and the crates that read them.
@@ -172,7 +171,7 @@ impl Workspace {
 
     fn of(metadata: &Metadata) -> Result<Self> {
         let names: BTreeSet<&str> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
-        let mut workspace = Self::default();
+        let mut workspace = Self { root: metadata.workspace_root.clone().into(), ..Self::default() };
         for package in &metadata.packages {
             let name = package.name.to_string();
             let manifest = package
