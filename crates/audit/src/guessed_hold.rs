@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::{Cause, Gang, GangKey, GangState, Hold, Plan, Reservation, Snapshot, Verdict, World};
 
 use crate::cluster_state::ClusterState;
+use crate::quota::Flavors;
 use crate::violation::Violation;
 
 /// Checks how long the reservations of a plan hold, and whom the plan holds back for them. Before its admissions are charged.
@@ -37,10 +38,11 @@ pub(crate) fn check(
         if reserved.hold == Hold::UntilStart {
             continue;
         }
+        let admitted = admitted(world, &plan.verdicts);
         for gang in delayed.into_iter().filter(|gang| gang.state == GangState::Waiting) {
             // With all that the plan admits, and whatever flavors it would get.
             let flavors = cluster.quotas.combinations(gang);
-            let owns = |flavors| cluster.quotas.is_owned(gang, flavors, head, &admitted(world, plan));
+            let owns = |flavors| cluster.quotas.is_owned(gang, flavors, head, &admitted);
             if !flavors.is_empty() && flavors.iter().all(owns) && !cluster.quotas.may_be_held(gang) {
                 found.push(Violation::HeldFromOwnQuota { gang: gang.key.clone(), first: head.key.clone() });
             }
@@ -65,22 +67,22 @@ pub(crate) fn may_pass(
     head: &Gang,
     gang: &Gang,
 ) -> bool {
-    let world = cluster.world();
-    let before = plan.verdicts.iter().take_while(|(uid, _)| *uid != gang.uid);
-    let before = Plan { verdicts: before.cloned().collect(), ..Plan::default() };
-    let verdict = plan.verdicts.iter().find(|(uid, _)| *uid == gang.uid).map(|(_, verdict)| verdict);
     match reserved.hold {
         Hold::UntilStart => false,
         Hold::Over => true,
-        Hold::Unused | Hold::Until(_) => verdict.and_then(Verdict::assignment).is_some_and(|assignment| {
-            cluster.quotas.is_owned(gang, &assignment.flavors, head, &admitted(world, &before))
-        }),
+        Hold::Unused | Hold::Until(_) => {
+            let Some(at) = plan.verdicts.iter().position(|(uid, _)| *uid == gang.uid) else { return false };
+            plan.verdicts[at].1.assignment().is_some_and(|assignment| {
+                let before = admitted(cluster.world(), &plan.verdicts[..at]);
+                cluster.quotas.is_owned(gang, &assignment.flavors, head, &before)
+            })
+        }
     }
 }
 
-/// The gangs that get capacity in a plan, with their flavors.
-fn admitted<'p>(world: &'p World, plan: &'p Plan) -> Vec<(&'p Gang, &'p crate::quota::Flavors)> {
-    let started = plan.verdicts.iter().filter_map(|(uid, verdict)| {
+/// The gangs that get capacity by these verdicts, with their flavors.
+fn admitted<'p>(world: &'p World, verdicts: &'p [(String, Verdict)]) -> Vec<(&'p Gang, &'p Flavors)> {
+    let started = verdicts.iter().filter_map(|(uid, verdict)| {
         let gang = world.gang(uid).filter(|gang| gang.state == GangState::Waiting)?;
         Some((gang, &verdict.assignment()?.flavors))
     });

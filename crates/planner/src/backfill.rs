@@ -184,6 +184,8 @@ pub(crate) struct ReservedGang<'s> {
     runs_us: Option<i64>,
     /// Its nodes at the reserved start.
     assignment: Assignment,
+    /// How long it holds others back if its start relies on a guessed end.
+    guess: Hold,
     /// A gang that this cycle admits takes what it needs, and may: see `owned_quota`. Until the start is computed anew, no other
     /// gang passes.
     is_passed: bool,
@@ -219,27 +221,21 @@ impl<'s> ReservedGang<'s> {
             after_backfilled,
             runs_us,
             assignment,
+            guess: guess(ledger.world, &next.order_key.uid, timeline.now),
             is_passed: false,
         })
     }
 
     /// The reservation as the plan records it.
-    pub(crate) fn reserved(&self, world: &World, now: Time) -> Reservation {
+    pub(crate) fn reserved(&self) -> Reservation {
         let ForecastStart { start, after, .. } = self.forecast.clone();
         let gang = self.next.order_key.uid.to_string();
-        Reservation { gang, start, after, declared: self.is_firm, hold: self.hold(world, now) }
+        Reservation { gang, start, after, declared: self.is_firm, hold: self.hold() }
     }
 
     /// How long it holds others back. A start that relies on a guessed end does so for a limited time.
-    fn hold(&self, world: &World, now: Time) -> Hold {
-        if self.forecast.declared {
-            return Hold::UntilStart;
-        }
-        match world.hold_of(&self.next.order_key.uid) {
-            Some(until) if until > now => Hold::Until(until),
-            None if world.policy().guessed_hold_us > 0 => Hold::Unused,
-            Some(_) | None => Hold::Over,
-        }
+    fn hold(&self) -> Hold {
+        if self.forecast.declared { Hold::UntilStart } else { self.guess }
     }
 
     /// The verdict for a gang that would delay this one.
@@ -307,6 +303,15 @@ impl<'s> ReservedGang<'s> {
         }
         passed_ends.restore(ledger);
         fit.is_ok()
+    }
+}
+
+/// How long a gang holds others back while its start relies on a guessed end.
+fn guess(world: &World, gang: &str, now: Time) -> Hold {
+    match world.hold_of(gang) {
+        Some(until) if until > now => Hold::Until(until),
+        None if world.policy().guessed_hold_us > 0 => Hold::Unused,
+        Some(_) | None => Hold::Over,
     }
 }
 

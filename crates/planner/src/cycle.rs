@@ -119,7 +119,7 @@ impl<'s> Cycle<'s> {
             self.attempt(&next);
         }
         if let Some(backfill) = &self.backfill {
-            self.plan.reserved = backfill.reservations.reserved(world, self.snapshot.now);
+            self.plan.reserved = backfill.reservations.reserved();
             self.begin_holds();
         }
         self.record_parked_verdicts();
@@ -406,7 +406,7 @@ impl<'s> Cycle<'s> {
         else {
             return false;
         };
-        let reservation = head.reserved(world, self.snapshot.now);
+        let reservation = head.reserved();
         if !world.reserved().iter().any(|former| former.is_same(&reservation)) {
             // The reservation is a new one, so gangs that the former one held back may be schedulable now.
             self.activate_held_back(next);

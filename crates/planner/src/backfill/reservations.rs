@@ -13,7 +13,7 @@ use model::{
     Time, World,
 };
 
-use super::{ReservedGang, Timeline};
+use super::{ReservedGang, Timeline, guess};
 use crate::ledger::Ledger;
 use crate::order::RowHead;
 use crate::quota::is_counted;
@@ -58,8 +58,13 @@ impl<'s> StartReservations<'s> {
     }
 
     /// The reservations as the plan records them.
-    pub(crate) fn reserved(&self, world: &World, now: Time) -> Vec<Reservation> {
-        self.gangs.iter().map(|head| head.reserved(world, now)).collect()
+    pub(crate) fn reserved(&self) -> Vec<Reservation> {
+        self.gangs.iter().map(ReservedGang::reserved).collect()
+    }
+
+    /// Whether a reserved start that holds others back relies on a guessed end, so that a gang with quota of its own may pass it.
+    pub(crate) fn has_guess(&self) -> bool {
+        self.gangs.iter().any(|head| matches!(head.hold(), Hold::Unused | Hold::Until(_)))
     }
 
     /// Passes over a pending gang that gets no reserved start: it may start at any time.
@@ -83,8 +88,7 @@ impl<'s> StartReservations<'s> {
         let former = self.former.remove(&*next.order_key.uid);
         let head = ReservedGang::of(ledger, timeline, next, request, self.has_unpredictable)
             .and_then(|first| self.schedule(ledger, timeline, first, former.as_ref()));
-        let is_over = |head: &ReservedGang<'s>| head.hold(ledger.world, timeline.now) == Hold::Over;
-        self.has_unpredictable |= head.as_ref().is_none_or(is_over);
+        self.has_unpredictable |= head.as_ref().is_none_or(|head| head.hold() == Hold::Over);
         self.gangs.push(head?);
         self.gangs.last()
     }
@@ -163,12 +167,11 @@ impl<'s> StartReservations<'s> {
         backfilled: Option<&BackfilledGang<'_>>,
         owned: &BTreeSet<QuotaIx>,
     ) -> Result<(), usize> {
-        let (world, now) = (ledger.world, timeline.now);
         let before: Vec<Assignment> = self.gangs.iter().map(|head| head.assignment.clone()).collect();
         let mut order: Vec<usize> = (0..self.gangs.len()).collect();
         order.retain(|at| {
             let head = &self.gangs[*at];
-            head.hold(world, now) != Hold::Over && !(head.is_passed && backfilled.is_none())
+            head.hold() != Hold::Over && !(head.is_passed && backfilled.is_none())
         });
         let mut passed: BTreeSet<usize> = BTreeSet::new();
         order.sort_by_key(|at| (self.gangs[*at].forecast.start, self.gangs[*at].next));
@@ -191,7 +194,7 @@ impl<'s> StartReservations<'s> {
             for other in others.iter().map(|other| &self.gangs[*other]) {
                 ledger.unreserve(&other.request, &other.assignment);
             }
-            if !fits && self.gangs[at].yields_to(world, now, owned) {
+            if !fits && self.gangs[at].yields_to(ledger.world, owned) {
                 passed.insert(at);
             } else if !fits {
                 for (head, assignment) in self.gangs.iter_mut().zip(before) {
@@ -295,9 +298,7 @@ impl<'s> StartReservations<'s> {
         request: &GangRequest<'_>,
         fit: &Fit,
     ) -> Result<Assignment, Shortage> {
-        let (world, now) = (ledger.world, timeline.now);
-        let overlaps =
-            |head: &&ReservedGang<'s>| !head.starts_after(end) && head.hold(world, now) != Hold::Over;
+        let overlaps = |head: &&ReservedGang<'s>| !head.starts_after(end) && head.hold() != Hold::Over;
         let Some(first) = self.gangs.iter().find(overlaps) else {
             return Ok(ledger.reserve(request, fit));
         };
@@ -307,7 +308,8 @@ impl<'s> StartReservations<'s> {
         let mut delayed = 0;
         // It passes a guessed start only if it cannot start beside it.
         let beside = around.into_iter().chain([assignment.clone()]).map(|assignment| (assignment, false));
-        for (assignment, may_pass) in beside.chain([(assignment, true)]) {
+        let passing = self.has_guess().then_some((assignment, true));
+        for (assignment, may_pass) in beside.chain(passing) {
             ledger.reserve_assignment(request, &assignment);
             let owned = if may_pass { owned_quota(ledger, request, &assignment) } else { BTreeSet::new() };
             if !may_pass || !owned.is_empty() {
@@ -343,10 +345,11 @@ pub(crate) fn owned_quota(
 
 impl<'s> ReservedGang<'s> {
     /// Whether it gives way to a gang within the nominal quota of these nodes: it relies on a guess, and has no part in that quota.
-    fn yields_to(&self, world: &World, now: Time, owned: &BTreeSet<QuotaIx>) -> bool {
+    fn yields_to(&self, world: &World, owned: &BTreeSet<QuotaIx>) -> bool {
         let own = self.request.charges.iter().copied().chain(world.quota_of(self.request.queue));
-        let is_guess = self.hold(world, now) != Hold::UntilStart;
-        is_guess && !owned.is_empty() && own.into_iter().all(|node| !owned.contains(&node))
+        self.hold() != Hold::UntilStart
+            && !owned.is_empty()
+            && own.into_iter().all(|node| !owned.contains(&node))
     }
 
     /// A gang with a start reserved by the last plan, with that start.
@@ -369,6 +372,7 @@ impl<'s> ReservedGang<'s> {
             after_backfilled,
             runs_us: row.runs_us,
             assignment: Assignment { pod_sets, ..Assignment::default() },
+            guess: guess(world, &reserved.gang, now),
             is_passed: false,
         })
     }

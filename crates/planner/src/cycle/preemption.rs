@@ -1,5 +1,7 @@
 //! Preemption in a cycle: selects victims for a gang, nominates it, or undoes the selection.
 
+use std::collections::BTreeSet;
+
 use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Verdict};
 
 use super::{Cycle, gated};
@@ -45,12 +47,15 @@ impl<'s> Cycle<'s> {
         }
         let Some(backfill) = &mut self.backfill else { return Verdict::Preempt(preemption) };
         let request = GangRequest::of(row);
-        let released = ReleasedHolders::of(&mut self.ledger, &self.holders, &self.victims);
-        let owned = owned_quota(&self.ledger, &request, &preemption.assignment);
-        released.undo(&mut self.ledger, &[]);
+        let mut owned = BTreeSet::new();
+        if backfill.reservations.has_guess() {
+            let released = ReleasedHolders::of(&mut self.ledger, &self.holders, &self.victims);
+            owned = owned_quota(&self.ledger, &request, &preemption.assignment);
+            released.undo(&mut self.ledger, &[]);
+        }
         let (reservations, timeline) = (&mut backfill.reservations, &backfill.timeline);
         if let Err(shortage) = reservations.check(&mut self.ledger, timeline, &order_key.uid, &owned) {
-            self.undo_preemption(&GangRequest::of(row), &preemption);
+            self.undo_preemption(&request, &preemption);
             return Verdict::Wait(shortage);
         }
         for victim in preemption.victim_uids() {
