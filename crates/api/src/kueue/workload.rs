@@ -10,6 +10,8 @@ use crate::pod::PodShape;
 
 /// Group and version.
 pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
+/// The most pod sets of a Workload, as its definition says.
+pub const POD_SETS_MAX: u8 = 18;
 /// The label of a Workload with the uid of its job.
 pub const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
 /// The annotation of a Workload that continues another one, with more pods.

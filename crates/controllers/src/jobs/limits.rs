@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use api::kueue::workload::POD_SETS_MAX;
 use serde_json::Value;
 
-/// The number of pod sets of a Workload, as its definition says.
-const POD_SETS_MAX: usize = 18;
 /// The number of characters in the name of a pod set: it is a label.
 const NAME_MAX: usize = 63;
 /// The number of pods in a pod set: Kueue's type of it.
@@ -14,7 +13,7 @@ const PODS_MAX: u64 = 2_147_483_647;
 /// Why no Workload can be made with this content; none if it can.
 pub(super) fn problem(workload: &Value) -> Option<String> {
     let sets = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
-    if sets.len() > POD_SETS_MAX {
+    if sets.len() > usize::from(POD_SETS_MAX) {
         let many = sets.len();
         return Some(format!(
             "the job has {many} groups of pods, and a Workload holds {POD_SETS_MAX}: merge some of them"

@@ -4,11 +4,10 @@ use super::Version;
 use super::pod_sets::{pod_sets, topology_assignment};
 use super::schema::{Schema, array, choice, flag, integer, map, object, stamp, text};
 use super::shared::{amounts, check_name, conditions, dns_label, subdomain, texts, tolerations};
+use crate::kueue::workload::POD_SETS_MAX;
 
 /// Maximum length of the name of a worker cluster.
 const CLUSTER_NAME_MAX: u32 = 256;
-/// Maximum number of pod sets.
-const POD_SETS_MAX: u32 = 18;
 
 pub(super) fn workload(root: impl Fn(&str) -> Schema, version: Version) -> Schema {
     let root = root("A gang of pods that is admitted as a whole.")
@@ -202,7 +201,7 @@ fn admission(version: Version) -> Schema {
         .field("clusterQueue", subdomain("Name of the ClusterQueue."))
         .field(
             "podSetAssignments",
-            array(assignment, "One entry for each pod set.").max_items(POD_SETS_MAX).keyed(&["name"]),
+            array(assignment, "One entry for each pod set.").max_items(POD_SETS_MAX.into()).keyed(&["name"]),
         )
         .when(!is_new, |admission| admission.required(&["clusterQueue", "podSetAssignments"]))
 }
@@ -219,7 +218,7 @@ fn admission_checks(version: Version) -> Schema {
         .field("lastTransitionTime", stamp("Time when the state last changed."))
         .field("message", text("Details for people.").max_length(32768))
         .field("name", check_name(version, "Name of the AdmissionCheck."))
-        .field("podSetUpdates", array(update, "Changes of the pods.").max_items(POD_SETS_MAX).atomic())
+        .field("podSetUpdates", array(update, "Changes of the pods.").max_items(POD_SETS_MAX.into()).atomic())
         .field("requeueAfterSeconds", integer("Delay before the workload is requeued.").minimum(0))
         .field("retryCount", integer("Number of retries.").minimum(0))
         .field(
@@ -239,7 +238,7 @@ fn reclaimable_pods() -> Schema {
         .field("name", dns_label("Name of the pod set."))
         .required(&["count", "name"]);
     array(pods, "Pods that have succeeded, so that their quota is free.")
-        .max_items(POD_SETS_MAX)
+        .max_items(POD_SETS_MAX.into())
         .keyed(&["name"])
 }
 
@@ -255,7 +254,7 @@ fn resource_requests() -> Schema {
         .field("resources", amounts("Requests of all pods of the pod set."))
         .required(&["name"]);
     array(request, "Requests that were considered, while quota is not reserved.")
-        .max_items(POD_SETS_MAX)
+        .max_items(POD_SETS_MAX.into())
         .keyed(&["name"])
 }
 

@@ -82,7 +82,8 @@ fn pod_set(template: &Value, name: &str, count: u32) -> Value {
     set
 }
 
-/// The number of groups of a set, of which the first [`GROUPS_MAX`] have Workloads. While a set is updated with more groups than it asks for, those of its status do.
+/// The number of groups of a set, of which the first [`GROUPS_MAX`] have Workloads. While a set is updated with more groups than it
+/// asks for, those of its status do.
 pub fn groups(set: &Value) -> u32 {
     let wanted = count(set, &["spec", "replicas"], 1);
     let surge = &set["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["maxSurge"];

@@ -5,10 +5,9 @@ use serde_json::Value;
 use super::field_error::FieldError;
 use super::{Gates, elastic};
 use crate::demand::ray::HEAD;
+use crate::kueue::workload::POD_SETS_MAX;
 use crate::value::list;
 
-/// The most pod sets of a Workload.
-const POD_SETS_MAX: usize = 18;
 /// Why a cluster must not scale itself, but a RayCluster.
 const NO_AUTOSCALING: &str =
     "a kueue managed job should only use autoscaling when workload slicing is enabled";
@@ -80,8 +79,9 @@ fn check_cluster(
     }
     let groups = list(cluster, &["workerGroupSpecs"]);
     let path = format!("{path}.workerGroupSpecs");
-    if groups.len() + 1 > POD_SETS_MAX {
-        errors.push(FieldError::too_many(&path, groups.len() + 1, POD_SETS_MAX));
+    let most = usize::from(POD_SETS_MAX);
+    if groups.len() + 1 > most {
+        errors.push(FieldError::too_many(&path, groups.len() + 1, most));
     }
     for (at, _) in groups.iter().enumerate().filter(|(_, group)| group["groupName"] == HEAD) {
         let why = "\"head\" is reserved for the head group";
