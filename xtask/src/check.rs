@@ -43,7 +43,7 @@ pub(crate) fn run(base: Option<&str>, print_only: bool) -> Result<ExitCode> {
             steps.cargo("doc tests", &["test", "--workspace", "--locked", "--doc", "--quiet"])?;
         }
     }
-    if !steps.failed {
+    if !steps.failed && !print_only {
         println!("\ncheck passed after {:.0} s", started.elapsed().as_secs_f64());
     }
     Ok(if steps.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
