@@ -179,7 +179,7 @@ pub(crate) enum Observation {
     /// The answer to the dry run of a template in this generation; none if the AppWrapper is gone.
     DryRunDone(TemplateId, u64, Option<DryRunAnswer>),
     /// The owners of the orphans of a controller, by uid, were read.
-    OrphansChecked(String, Owners),
+    OrphansChecked(index::OrphanOwner, Owners),
     /// The permission that an AppWrapper, by uid, was held for is granted.
     PermissionGranted(String),
     /// A write of a Workload or queue of Kueue ended.

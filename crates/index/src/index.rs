@@ -58,6 +58,7 @@ use model::{Event, NodeName, Policy, PreemptionPolicy, Verdict, World};
 pub use cached_pods::CachedPods;
 pub use dry_runs::DryRunOutcome;
 pub use missing_pods::MissingPods;
+pub use orphans::OrphanOwner;
 pub use overruns::Overrun;
 pub use ownership::GangPod;
 pub use plan::AppliedPlan;
@@ -215,8 +216,8 @@ impl Index {
         let wrapper = self.owner_wrapper(uid);
         self.dirty.extend(wrapper);
         self.note_disappearance(uid);
-        self.objects.remove(uid);
-        let pods: Vec<_> = self.pods.of_owner(uid).map(|row| row.uid.clone()).collect();
+        let Some(row) = self.objects.remove(uid) else { return };
+        let pods: Vec<_> = self.pods.of_owner(&row.namespace, uid).map(|row| row.uid.clone()).collect();
         for pod in pods {
             self.update_orphan(&pod);
         }
@@ -403,8 +404,7 @@ impl Index {
         let below = self
             .owners_under(namespace, &wrapper.uid)
             .into_iter()
-            .flat_map(|owner| self.pods.of_owner(owner));
-        let below = below.filter(|row| row.namespace == *namespace);
+            .flat_map(|owner| self.pods.of_owner(namespace, owner));
         let tracked = self.pods.of_label(namespace, wrapper.label());
         let mut rows: Vec<&PodRow> = below.chain(tracked).collect();
         rows.sort_unstable_by_key(|row| &row.uid);

@@ -37,8 +37,8 @@ mod wrapper;
 
 pub use dry_run::{DryRun, DryRunAnswer, TemplateId};
 pub use index::{
-    AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, Overrun, ReferencedChange,
-    ReferencedKind, References, TroubledPods, Ungating, UnschedulablePods,
+    AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, OrphanOwner, Overrun,
+    ReferencedChange, ReferencedKind, References, TroubledPods, Ungating, UnschedulablePods,
 };
 pub use kinds::{Kind, KindState};
 pub use kueue::{

@@ -92,7 +92,8 @@ pub(crate) enum PodPlacement {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pods {
     rows: BTreeMap<String, PodRow>,
-    by_owner: BTreeMap<String, BTreeSet<String>>,
+    /// By the namespace and the uid of the owner, which is in the namespace of the pod.
+    by_owner: BTreeMap<(String, String), BTreeSet<String>>,
     by_label: BTreeMap<(String, String), BTreeSet<String>>,
     /// By namespace and name of the Workload.
     by_workload: BTreeMap<(String, String), BTreeSet<String>>,
@@ -194,7 +195,8 @@ impl Pods {
         row.placement = old.as_ref().and_then(|old| old.placement.clone());
         row.is_compared = old.as_ref().is_some_and(|old| old.is_compared);
         if let Some(owner) = &row.owner {
-            self.by_owner.entry(owner.clone()).or_default().insert(row.uid.clone());
+            let key = (row.namespace.clone(), owner.clone());
+            self.by_owner.entry(key).or_default().insert(row.uid.clone());
         }
         if let Some(label) = &row.tracked {
             self.by_label.entry((row.namespace.clone(), label.clone())).or_default().insert(row.uid.clone());
@@ -230,7 +232,7 @@ impl Pods {
     pub(crate) fn remove(&mut self, uid: &str) -> Option<PodRow> {
         let row = self.rows.remove(uid)?;
         if let Some(owner) = &row.owner {
-            remove_from(&mut self.by_owner, owner, uid);
+            remove_from(&mut self.by_owner, &(row.namespace.clone(), owner.clone()), uid);
         }
         if let Some(label) = &row.tracked {
             remove_from(&mut self.by_label, &(row.namespace.clone(), label.clone()), uid);
@@ -250,9 +252,13 @@ impl Pods {
         self.rows.values()
     }
 
-    /// The pods whose controller is `owner`.
-    pub(crate) fn of_owner(&self, owner: &str) -> impl Iterator<Item = &PodRow> {
-        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
+    /// The pods in a namespace whose controller is `owner`.
+    pub(crate) fn of_owner(&self, namespace: &str, owner: &str) -> impl Iterator<Item = &PodRow> {
+        self.by_owner
+            .get(&(namespace.to_owned(), owner.to_owned()))
+            .into_iter()
+            .flatten()
+            .filter_map(|uid| self.rows.get(uid))
     }
 
     /// The pods that name a Workload.

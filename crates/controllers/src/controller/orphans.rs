@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::MicroTime;
-use index::{Index, KindState};
+use index::{Index, KindState, OrphanOwner};
 
 use super::State;
 use crate::observations::Observation;
@@ -17,11 +17,11 @@ const INTERVAL_S: i64 = 3;
 /// How long an orphan stays gated whose AppWrapper may exist, or that garbage collection is about to delete, in seconds.
 const PATIENCE_S: i64 = 30;
 
-/// The orphans that wait for a check, by the uid of their controller.
+/// The orphans that wait for a check, by their controller.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    since: BTreeMap<String, MicroTime>,
-    checking: BTreeSet<String>,
+    since: BTreeMap<OrphanOwner, MicroTime>,
+    checking: BTreeSet<OrphanOwner>,
     due: Option<MicroTime>,
 }
 
@@ -48,25 +48,25 @@ impl State {
         }
         self.orphans.due = Some(now.plus_s(INTERVAL_S));
         let owners = index.orphan_owners();
-        self.orphans.since.retain(|owner, _| owners.contains(owner.as_str()));
+        self.orphans.since.retain(|owner, _| owners.contains(owner));
         for owner in owners {
             if self.orphans.since.contains_key(owner) {
                 self.check_orphans_of(&index, owner);
             } else {
-                self.orphans.since.insert(owner.to_owned(), now);
+                self.orphans.since.insert(owner.clone(), now);
             }
         }
     }
 
     /// Reads the owners of one of the orphans of a controller; the others have the same.
-    fn check_orphans_of(&mut self, index: &Index, owner: &str) {
+    fn check_orphans_of(&mut self, index: &Index, owner: &OrphanOwner) {
         let Some(pod) = index.orphans_of(owner).next() else { return };
-        if !self.orphans.checking.insert(owner.to_owned()) {
+        if !self.orphans.checking.insert(owner.clone()) {
             return;
         }
         let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
         let (client, permits) = (self.client.clone(), self.ungatings.clone());
-        let (observations, owner) = (self.observations.clone(), owner.to_owned());
+        let (observations, owner) = (self.observations.clone(), owner.clone());
         self.tasks.spawn(async move {
             // The semaphore is never closed.
             let permit = permits.acquire_owned().await.ok();
@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Applies the answer to a check: ungates the orphans that nothing else ungates.
-    pub(super) fn orphans_checked(&mut self, index: &mut Index, owner: &str, owners: &Owners) {
+    pub(super) fn orphans_checked(&mut self, index: &mut Index, owner: &OrphanOwner, owners: &Owners) {
         self.orphans.checking.remove(owner);
         let Some(since) = self.orphans.since.get(owner) else { return };
         let is_overdue = since.plus_s(PATIENCE_S) <= self.now();

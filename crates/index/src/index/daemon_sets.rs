@@ -139,11 +139,11 @@ impl Index {
 
     /// The nodes on which a live pod of each `DaemonSet` is bound.
     fn nodes_with_daemon_pods(&self) -> BTreeMap<&str, BTreeSet<&str>> {
-        let nodes = |uid: &str| -> BTreeSet<&str> {
-            let live = self.pods.of_owner(uid).filter(|row| row.is_live());
+        let nodes = |uid: &str, set: &DaemonSetRow| -> BTreeSet<&str> {
+            let live = self.pods.of_owner(&set.namespace, uid).filter(|row| row.is_live());
             live.filter_map(|row| row.node.as_deref()).collect()
         };
-        self.daemon_sets.sets.keys().map(|uid| (uid.as_str(), nodes(uid))).collect()
+        self.daemon_sets.sets.iter().map(|(uid, set)| (uid.as_str(), nodes(uid, set))).collect()
     }
 
     /// The uids of the `DaemonSet`s whose pods are expected on a node, and until when the first of them is.

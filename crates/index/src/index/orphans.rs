@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use super::{Index, Ungating};
 use crate::pods::PodRow;
 
-/// Gated pods without an AppWrapper: the uid of the controller of the pod (of the pod if it has none), and of the pod.
-pub(super) type Orphans = BTreeSet<(String, String)>;
+/// The controller of an orphan: its namespace, which is that of the pod, and its uid. An orphan without a controller stands for itself.
+pub type OrphanOwner = (String, String);
+
+/// Gated pods without an AppWrapper: the controller of the pod, and the uid of the pod.
+pub(super) type Orphans = BTreeSet<(OrphanOwner, String)>;
 
 impl Index {
     /// Whether there are orphans.
@@ -15,24 +18,24 @@ impl Index {
         !self.orphans.is_empty()
     }
 
-    /// The uids of the controllers of the orphans. An orphan without a controller stands for itself.
-    pub fn orphan_owners(&self) -> BTreeSet<&str> {
-        self.orphans.iter().map(|(owner, _)| owner.as_str()).collect()
+    /// The controllers of the orphans.
+    pub fn orphan_owners(&self) -> BTreeSet<&OrphanOwner> {
+        self.orphans.iter().map(|(owner, _)| owner).collect()
     }
 
     /// The orphans of one controller.
-    pub fn orphans_of<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = &'a PodRow> {
-        let from = (owner.to_owned(), String::new());
+    pub fn orphans_of<'a>(&'a self, owner: &'a OrphanOwner) -> impl Iterator<Item = &'a PodRow> {
+        let from = (owner.clone(), String::new());
         let of_owner = self.orphans.range(from..).take_while(move |(other, _)| other == owner);
         of_owner.filter_map(|(_, pod)| self.pods.get(pod))
     }
 
     /// Ungates the orphans of one controller: they run on any node.
-    pub fn ungate_orphans(&mut self, owner: &str) -> Vec<Ungating> {
+    pub fn ungate_orphans(&mut self, owner: &OrphanOwner) -> Vec<Ungating> {
         let ungatings: Vec<_> = self.orphans_of(owner).map(Ungating::anywhere).collect();
         self.place_pods(&ungatings);
         for ungating in &ungatings {
-            self.orphans.remove(&(owner.to_owned(), ungating.uid.clone()));
+            self.orphans.remove(&(owner.clone(), ungating.uid.clone()));
         }
         ungatings
     }
@@ -56,6 +59,7 @@ impl Index {
     }
 }
 
-fn orphan_key(row: &PodRow) -> (String, String) {
-    (row.owner.clone().unwrap_or_else(|| row.uid.clone()), row.uid.clone())
+fn orphan_key(row: &PodRow) -> (OrphanOwner, String) {
+    let owner = row.owner.clone().unwrap_or_else(|| row.uid.clone());
+    ((row.namespace.clone(), owner), row.uid.clone())
 }

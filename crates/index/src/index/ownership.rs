@@ -175,11 +175,12 @@ impl Index {
     pub(super) fn publish_pods_under(&mut self, owner: &str, depth: usize) {
         let namespace = self.wrappers.get(owner).map(|wrapper| &wrapper.key.namespace);
         let namespace = namespace.or_else(|| self.objects.get(owner).map(|row| &row.namespace)).cloned();
-        let pods: Vec<_> = self.pods.of_owner(owner).map(|row| row.uid.clone()).collect();
+        let Some(namespace) = namespace else { return };
+        let pods: Vec<_> = self.pods.of_owner(&namespace, owner).map(|row| row.uid.clone()).collect();
         for pod in pods {
             self.publish_pod(&pod);
         }
-        if let Some(namespace) = namespace.filter(|_| depth > 0) {
+        if depth > 0 {
             let children = self.objects.of_owner(&namespace, owner).map(|row| row.uid.clone());
             for child in children.collect::<Vec<_>>() {
                 self.publish_pods_under(&child, depth - 1);

@@ -15,7 +15,7 @@ impl Index {
     pub(super) fn wanted_pods(&self, wrapper: &Wrapper) -> Vec<Option<u32>> {
         let keys: Vec<&ObjectKey> = wrapper.summary.objects().collect();
         let rows: Vec<Option<&ObjectRow>> = keys.iter().map(|key| self.object(wrapper, key)).collect();
-        let pods = self.pods.of_owner(&wrapper.uid).filter(|pod| pod.namespace == wrapper.key.namespace);
+        let pods = self.pods.of_owner(&wrapper.key.namespace, &wrapper.uid);
         let pods: BTreeMap<&str, bool> = pods.map(|pod| (pod.name.as_str(), pod.is_live())).collect();
         let left = self.pods_with_deleted_objects(wrapper);
         let sources = wrapper.summary.sources.iter().enumerate();
