@@ -39,5 +39,5 @@ mod value;
 
 pub use amounts::Amounts;
 pub use annotations::{GangAnnotations, NamespaceLimits};
-pub use meta::{Meta, OwnerReference};
+pub use meta::{Meta, OwnerKey, OwnerReference};
 pub use time::MicroTime;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::wrapped_kinds::group;
+
 /// Metadata of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -80,7 +82,46 @@ pub struct OwnerReference {
     pub block_owner_deletion: Option<bool>,
 }
 
+/// What a reference to an owner names, and what an object is: the reference counts only if both are equal. A reference is a claim of
+/// the author of the object that has it. It reaches no other namespace, and a uid alone is no name: garbage collection reads a
+/// reference in the same way (`pkg/controller/garbagecollector` of Kubernetes).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OwnerKey {
+    /// Namespace of both objects.
+    pub namespace: String,
+    /// Uid of the owner.
+    pub uid: String,
+    /// Group of its kind; empty for the core group. Versions of a group are equal.
+    pub group: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl OwnerKey {
+    fn of(namespace: &str, api_version: &str, kind: &str, name: &str, uid: &str) -> Self {
+        let [namespace, kind, name, uid] = [namespace, kind, name, uid].map(str::to_owned);
+        Self { namespace, uid, group: group(api_version).to_owned(), kind, name }
+    }
+}
+
 impl Meta {
+    /// What others name as their owner to name this object, which is of this kind.
+    pub fn key(&self, api_version: &str, kind: &str) -> OwnerKey {
+        OwnerKey::of(&self.namespace, api_version, kind, &self.name, &self.uid)
+    }
+
+    /// What an owner reference of this object names.
+    pub fn owner_key(&self, owner: &OwnerReference) -> OwnerKey {
+        OwnerKey::of(&self.namespace, &owner.api_version, &owner.kind, &owner.name, &owner.uid)
+    }
+
+    /// What the owner reference with `controller: true` names.
+    pub fn controller_key(&self) -> Option<OwnerKey> {
+        self.controller().map(|owner| self.owner_key(owner))
+    }
+
     /// The owner reference with `controller: true`.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))

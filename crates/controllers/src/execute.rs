@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::appwrapper::limits;
 use api::appwrapper::render::{self, RenderError};
-use api::appwrapper::{AppWrapper, KIND, Spec, State, Status, transition};
+use api::appwrapper::{AppWrapper, Spec, State, Status, transition};
 use api::{Meta, MicroTime};
 use futures::StreamExt;
 use index::{CachedPods, Kind, ObjectKey, Wrapper, wire};
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use crate::api_calls::{self, ResourcePath};
 use crate::config::Clock;
 use crate::error::Error;
+use crate::owners::is_wrapper;
 use crate::step::Step;
 use crate::watched::Watched;
 use crate::watches;
@@ -395,9 +396,9 @@ impl Task {
         if object.is_deleting() {
             return Ok(true);
         }
-        let Some(owner) = object.controller().filter(|owner| owner.kind == KIND) else { return Ok(false) };
+        let Some(owner) = object.controller() else { return Ok(false) };
         let kind = Kind::new(&owner.api_version, &owner.kind);
-        if kind.form_error().is_some() {
+        if !is_wrapper(&kind) || kind.form_error().is_some() {
             return Ok(false);
         }
         let path = ResourcePath::of(&kind, api::appwrapper::PLURAL, &object.namespace);

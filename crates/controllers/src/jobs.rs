@@ -47,6 +47,7 @@ use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
 
 use objects::{JobKey, Objects};
+use owner::Question;
 pub(crate) use source::JobsSource;
 use step::{JobEvent, JobStep};
 use write::{Before, Write};
@@ -138,6 +139,8 @@ struct Written {
     result: Result<bool, Error>,
     subject: Subject,
     events: Vec<JobEvent>,
+    /// What was asked instead of a write; the result is the answer.
+    asked: Option<Question>,
 }
 
 impl Jobs {
@@ -161,7 +164,7 @@ impl Jobs {
             told: BTreeMap::new(),
             meter,
             client,
-            objects: Objects::of(&config.kinds),
+            objects: Objects::of(&config),
             config,
             observations,
             _watches: watches,
@@ -227,8 +230,11 @@ impl Jobs {
             if self.queue.is_busy(&key, now, |before| objects.show(before)) {
                 continue;
             }
-            let Some(step) = step::decide(objects, &self.config, &key, now) else {
-                self.queue.forget_failures(&key);
+            let step = step::decide(objects, &self.config, &key, now);
+            if !matches!(step, Some(JobStep::Write(..) | JobStep::Ask(_))) {
+                self.queue.rest(&key);
+            }
+            let Some(step) = step else {
                 self.told.remove(&key);
                 continue;
             };
@@ -239,6 +245,7 @@ impl Jobs {
                     let subject = self.objects.subject(&key, &self.config);
                     self.tell_once(key, &subject, event);
                 }
+                JobStep::Ask(question) => self.ask(key, *question),
                 JobStep::Write(write, events) => self.start(key, write, events),
             }
         }
@@ -252,7 +259,18 @@ impl Jobs {
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let result = write::perform(&client, write).await;
-            (key, Written { before, result, subject, events })
+            (key, Written { before, result, subject, events, asked: None })
+        });
+    }
+
+    fn ask(&mut self, key: JobKey, question: Question) {
+        let subject = self.objects.subject(&key, &self.config);
+        let (client, permits) = (self.client.clone(), self.permits.clone());
+        self.queue.begin(key.clone());
+        self.tasks.spawn(async move {
+            let _permit = permits.acquire().await;
+            let result = question.answer(&client).await;
+            (key, Written { before: Vec::new(), result, subject, events: Vec::new(), asked: Some(question) })
         });
     }
 
@@ -273,15 +291,18 @@ impl Jobs {
 
     fn written(&mut self, key: JobKey, written: Written) {
         self.queue.end(&key);
-        match written.result {
-            Ok(false) => self.queue.forget_failures(&key),
-            Ok(true) => {
-                self.queue.forget_failures(&key);
+        match (written.result, written.asked) {
+            (Ok(is_owned), Some(question)) => {
+                self.objects.answered(question, is_owned);
+                self.queue.add([key]);
+            }
+            (Ok(false), None) => self.queue.rest(&key),
+            (Ok(true), None) => {
                 self.told.remove(&key);
                 self.record(&written.subject, &written.events);
                 self.queue.expect(key, written.before);
             }
-            Err(error) => {
+            (Err(error), _) => {
                 self.meter.count("retries_total", &[("cause", error.cause()), ("of", "jobs")]);
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(job = written.subject.name, %error, "a write about a job failed, retrying");

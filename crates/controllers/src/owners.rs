@@ -79,6 +79,7 @@ async fn path(client: &Client, kind: &Kind, namespace: &str) -> Result<Option<Re
     Ok(resources.resource(kind).map(path))
 }
 
-fn is_wrapper(kind: &Kind) -> bool {
-    kind.kind == appwrapper::KIND && Group::ALL.iter().any(|group| group.api_version() == kind.api_version)
+/// Whether a reference to an object of this kind is one to an AppWrapper: anybody may call a kind of another group so.
+pub(crate) fn is_wrapper(kind: &Kind) -> bool {
+    kind.kind == appwrapper::KIND && Group::ALL.iter().any(|group| group.name() == kind.group())
 }

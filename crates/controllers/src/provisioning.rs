@@ -156,7 +156,7 @@ impl Provisioning {
             }
             match step::decide(objects, self.config, &item, now) {
                 Some(step) => self.start(item, step),
-                None if !objects.refusals.contains_key(&item) => self.queue.forget_failures(&item),
+                None if !objects.refusals.contains_key(&item) => self.queue.rest(&item),
                 None => {}
             }
         }
@@ -177,7 +177,6 @@ impl Provisioning {
         let before = step.write.before();
         let Err(error) = result else {
             if !step.is_report {
-                self.queue.forget_failures(&item);
                 self.objects.refusals.remove(&item);
             }
             for event in &step.events {

@@ -11,6 +11,11 @@ use crate::controller::retry_pause_us;
 
 /// How long a write may take until a watch shows it, in microseconds. Then it counts as shown, because it may have changed nothing.
 const UNSEEN_MAX_US: i64 = 5_000_000;
+/// Each write of an item takes this much of what the item may write, in microseconds: in the long run, it is written four times in a
+/// second. Whatever authors and other controllers do to an object, they cause no more writes about it.
+const WRITE_COST_US: i64 = 250_000;
+/// So much an item may have used up at once, in microseconds. Large sets need many writes in a row.
+const BURST_US: i64 = 64 * WRITE_COST_US;
 /// The longest sleep of a loop without a deadline.
 const SLEEP_MAX: Duration = Duration::from_hours(1);
 
@@ -21,7 +26,10 @@ pub(crate) struct WorkQueue<K, B> {
     dirty: BTreeSet<K>,
     /// To be looked at from a time on.
     due: BTreeSet<(MicroTime, K)>,
+    /// The failed writes of an item since there was nothing to do about it.
     failures: BTreeMap<K, u32>,
+    /// Until when what an item has written is used up.
+    spent: BTreeMap<K, MicroTime>,
     writing: BTreeSet<K>,
     /// Items whose last write the watches have not shown yet, and when it counts as shown.
     unseen: BTreeMap<K, (B, MicroTime)>,
@@ -34,6 +42,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
             dirty: BTreeSet::new(),
             due: BTreeSet::new(),
             failures: BTreeMap::new(),
+            spent: BTreeMap::new(),
             writing: BTreeSet::new(),
             unseen: BTreeMap::new(),
         }
@@ -74,11 +83,18 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Whether an item is written, or the watches have not shown the last write yet: a decision would repeat it. The end of the
-    /// write and the watch add the item again.
+    /// Whether an item is written, was written too often lately, or the watches have not shown the last write yet: a decision would
+    /// repeat it. The end of the write, the time and the watch add the item again.
     pub(crate) fn is_busy(&mut self, item: &K, now: MicroTime, is_shown: impl FnOnce(&B) -> bool) -> bool {
         if self.writing.contains(item) {
             return true;
+        }
+        if let Some(spent) = self.spent.get(item) {
+            let from = MicroTime(spent.0 - BURST_US);
+            if from > now {
+                self.due.insert((from, item.clone()));
+                return true;
+            }
         }
         let Some((before, until)) = self.unseen.get(item) else { return false };
         if is_shown(before) || *until <= now {
@@ -90,6 +106,9 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
 
     /// A write begins.
     pub(crate) fn begin(&mut self, item: K) {
+        let now = self.now();
+        let spent = self.spent.entry(item.clone()).or_insert(now);
+        *spent = MicroTime(spent.0.max(now.0) + WRITE_COST_US);
         self.writing.insert(item);
     }
 
@@ -116,8 +135,13 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
         until
     }
 
-    /// Forgets the failures of an item: the next pause is the first one again.
-    pub(crate) fn forget_failures(&mut self, item: &K) {
+    /// There is nothing to do about an item: the next pause is the first one again. The success of one write is no such sign, because
+    /// it may be the first of several that fail together.
+    pub(crate) fn rest(&mut self, item: &K) {
         self.failures.remove(item);
+        let now = self.now();
+        if self.spent.get(item).is_some_and(|spent| *spent <= now) {
+            self.spent.remove(item);
+        }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod registration;
 mod reviews;
 
 use api::kueue::feature_gates::FeatureGates;
+use api::kueue::jobs::queue_name;
 use api::kueue::webhooks::{Context, JobDefaults, JobRules};
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, State};
@@ -55,21 +56,44 @@ impl Webhooks {
 
     /// Answers a review that the API server posts to a path; `None` if Kueue has no such webhook.
     pub fn answer(&self, path: &str, review: Value) -> Option<Result<Value, Malformed>> {
+        self.answer_knowing(path, review, false)
+    }
+
+    /// The same, about an object that names a controller which is not there, or none or another one.
+    fn answer_knowing(
+        &self,
+        path: &str,
+        review: Value,
+        is_ownerless: bool,
+    ) -> Option<Result<Value, Malformed>> {
+        let of_job = || JobDefaults { is_ownerless, ..self.defaults(&review) };
         Some(match paths::hook(path)? {
             Hook::Convert => reviews::convert(review),
             Hook::Default(resource) => {
                 reviews::default(resource, &review, &JobDefaults::default(), &self.context)
             }
-            Hook::DefaultJob(resource) => {
-                reviews::default(resource, &review, &self.defaults(&review), &self.context)
-            }
+            Hook::DefaultJob(resource) => reviews::default(resource, &review, &of_job(), &self.context),
             Hook::Validate(resource) => {
                 reviews::validate(resource, &review, &JobDefaults::default(), &self.context)
             }
-            Hook::ValidateJob(resource) => {
-                reviews::validate(resource, &review, &self.defaults(&review), &self.context)
-            }
+            Hook::ValidateJob(resource) => reviews::validate(resource, &review, &of_job(), &self.context),
         })
+    }
+
+    /// The same, with what the API server says about the namespace and the controller of a new job. It is asked about the controller
+    /// only if the job has a queue or may get one.
+    pub async fn review(&self, path: &str, review: Value) -> Option<Result<Value, Malformed>> {
+        let mut is_ownerless = false;
+        if let (Some(Hook::DefaultJob(_)), Some(namespaces)) = (paths::hook(path), &self.namespaces) {
+            namespaces.first().await;
+            let request = &review["request"];
+            let (job, namespace) = (&request["object"], request["namespace"].as_str().unwrap_or_default());
+            let may_queue = !queue_name(job).is_empty()
+                || self.context.jobs.manages_unnamed
+                || self.defaults(&review).has_queue;
+            is_ownerless = may_queue && namespaces.is_ownerless(namespace, job).await;
+        }
+        self.answer_knowing(path, review, is_ownerless)
     }
 
     /// Serves the webhooks.
@@ -81,10 +105,7 @@ impl Webhooks {
 }
 
 async fn answer(State(webhooks): State<Webhooks>, uri: Uri, Json(review): Json<Value>) -> Response {
-    if let (Some(Hook::DefaultJob(_)), Some(namespaces)) = (paths::hook(uri.path()), &webhooks.namespaces) {
-        namespaces.first().await;
-    }
-    match webhooks.answer(uri.path(), review) {
+    match webhooks.review(uri.path(), review).await {
         None => (StatusCode::NOT_FOUND, format!("there is no webhook at {}\n", uri.path())).into_response(),
         Some(Ok(answer)) => Json(answer).into_response(),
         Some(Err(malformed)) => (StatusCode::BAD_REQUEST, format!("{malformed}\n")).into_response(),

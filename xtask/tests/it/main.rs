@@ -1,6 +1,7 @@
 //! The tests of the crate `xtask` from outside, one module for each subject.
 
 mod ci;
+mod claims;
 mod dependencies;
 mod glossary;
 mod kueue_fields;

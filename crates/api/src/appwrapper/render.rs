@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ASSIGNMENT_ANNOTATION, Group, KIND, NAME_LABEL, OBJECT_LABEL};
+use super::components::has_components;
+use super::{ASSIGNMENT_ANNOTATION, Group, KIND, NAME_LABEL, OBJECT_LABEL, Spec};
 use crate::meta::Meta;
 use crate::value::{at, text};
 
@@ -90,6 +91,23 @@ pub fn name(wrapper: &Meta, template: &Value, position: usize) -> String {
         (None, Some(prefix)) => format!("{prefix}{}", suffix(&wrapper.uid, position)),
         (None, None) => wrapper.name.clone(),
     }
+}
+
+/// Whether an AppWrapper of any version wraps an object of this kind and name. Only then does a reference to it as the controller of
+/// the object tell where the object comes from.
+pub fn wraps(wrapper: &Value, group: &str, kind: &str, name: &str) -> bool {
+    let meta: Meta = serde::Deserialize::deserialize(&wrapper["metadata"]).unwrap_or_default();
+    let is_it = |(position, template): (usize, &Value)| {
+        let of = crate::wrapped_kinds::group(text(template, &["apiVersion"]).unwrap_or_default());
+        of == group
+            && text(template, &["kind"]) == Some(kind)
+            && self::name(&meta, template, position) == name
+    };
+    if has_components(wrapper) {
+        let components = crate::value::list(wrapper, &["spec", "components"]);
+        return components.iter().map(|component| &component["template"]).enumerate().any(is_it);
+    }
+    Spec::read(&wrapper["spec"], &meta.name).is_ok_and(|spec| spec.objects().enumerate().any(is_it))
 }
 
 /// Truncates a name to a valid label value: at most 63 characters, with a letter or digit at the end.

@@ -171,7 +171,15 @@ impl JobKind {
 
     /// Whether the job is suspended, and no step of stopping it is left to do.
     pub fn is_suspended(&self, job: &Value) -> bool {
-        self.integration.is_suspended(job) && annotation(job, STOPPING) != Some("true")
+        self.integration.is_suspended(job) && !self.is_stopping(job)
+    }
+
+    /// Whether steps of stopping the job are left to do. The first of them suspends it: of a job that runs, the annotation is a claim
+    /// of its author, and says nothing.
+    pub fn is_stopping(&self, job: &Value) -> bool {
+        self.integration.stops_in_steps()
+            && self.integration.is_suspended(job)
+            && annotation(job, STOPPING) == Some("true")
     }
 
     /// Suspends a job, or lets it run.

@@ -141,6 +141,8 @@ pub struct JobDefaults {
     pub has_queue: bool,
     /// Whether there is a `WorkloadPriorityClass` with the name `default`.
     pub has_class: bool,
+    /// Whether the object that it names as its controller is known not to be there: the reference is a claim of its author.
+    pub is_ownerless: bool,
 }
 
 /// Fills in defaults. `resource` is the plural name; the object is in `v1beta2`. `of_jobs` is read for jobs alone.

@@ -193,10 +193,16 @@ fn a_job_with_a_queue_is_suspended_at_its_creation() {
         !suspended(&|job| job["metadata"]["namespace"] = "kube-system".into(), &context()),
         "another namespace"
     );
-    let wrapped = json!([{"kind": "AppWrapper", "controller": true}]);
+    let wrapped = |version: &str| json!([{"apiVersion": version, "kind": "AppWrapper", "controller": true}]);
+    for version in ["workload.codeflare.dev/v1beta2", "mcad.ibm.com/v1beta1"] {
+        assert!(
+            !suspended(&|job| job["metadata"]["ownerReferences"] = wrapped(version), &context()),
+            "the AppWrapper queues it"
+        );
+    }
     assert!(
-        !suspended(&|job| job["metadata"]["ownerReferences"] = wrapped.clone(), &context()),
-        "the AppWrapper queues it"
+        suspended(&|job| job["metadata"]["ownerReferences"] = wrapped("example.com/v1"), &context()),
+        "a kind of the same name in another group"
     );
     assert!(!suspended(&|_| {}, &Context::default()), "the kind is not managed");
     let mut by_label = context();

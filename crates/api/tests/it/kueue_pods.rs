@@ -88,7 +88,7 @@ fn the_newest_gated_pods_are_too_many_and_failed_ones_are_replaced() {
     pods[3]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:09Z".into();
     let (sets, excess) = group(&pods).compose().unwrap();
     assert_eq!((sets[0]["count"].as_u64(), names(&excess)), (Some(3), vec!["d".to_owned()]));
-    let workload = json!({"spec": {"podSets": [{"name": "worker", "count": 3}]}});
+    let workload = json!({"spec": {"podSets": sets}});
     pods[0]["status"]["phase"] = "Failed".into();
     let found = group(&pods).membership(&workload, false, MicroTime(0)).unwrap();
     assert_eq!((names(&found.kept), found.absent), (vec!["b".into(), "c".into(), "d".into()], 0));

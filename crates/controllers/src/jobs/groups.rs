@@ -12,8 +12,8 @@ use super::workload::{create, refuse};
 use super::write::{PodWrite, Write};
 use crate::watched::Whole;
 
-/// So many Workloads are created in one step.
-const CREATED_MAX: usize = 64;
+/// So many Workloads are created or deleted in one step.
+const WRITTEN_MAX: usize = 64;
 
 /// The next step about a set of groups.
 pub(super) fn decide(view: &View<'_>) -> JobStep {
@@ -34,12 +34,12 @@ impl View<'_> {
         let wanted = groups(&self.job.value).min(GROUPS_MAX);
         let known: Vec<(Option<u32>, &Whole)> = self
             .objects
-            .workloads_of_groups(&self.job.metadata.uid)
+            .workloads_of_groups(&self.key())
             .map(|whole| (group_of(&whole.value), whole))
             .collect();
         let present: BTreeSet<u32> = known.iter().filter_map(|(group, _)| *group).collect();
         let missing: Vec<u32> =
-            (0..wanted).filter(|group| !present.contains(group)).take(CREATED_MAX).collect();
+            (0..wanted).filter(|group| !present.contains(group)).take(WRITTEN_MAX).collect();
         if !missing.is_empty() {
             return Some(self.create_groups(&missing));
         }
@@ -47,8 +47,9 @@ impl View<'_> {
             .into_iter()
             .filter(|(_, whole)| !whole.metadata.is_deleting())
             .partition(|(group, _)| group.is_some_and(|group| group < wanted));
-        if let Some((_, whole)) = surplus.first() {
-            return Some(silently(Write::DeleteGroup(Box::new((*whole).clone()))));
+        if !surplus.is_empty() {
+            let surplus = surplus.into_iter().take(WRITTEN_MAX).map(|(_, whole)| whole.clone()).collect();
+            return Some(silently(Write::DeleteGroups(surplus)));
         }
         kept.into_iter().find_map(|(_, whole)| self.keep_group(whole))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::OwnerKey;
 use api::kueue::jobs::leader_worker_sets::set_of;
 use api::kueue::jobs::pods::{IS_GROUP, group_name};
 use api::kueue::jobs::sets::workload_names;
@@ -17,8 +18,8 @@ use crate::watched::{Change, Whole};
 /// What the loop looks at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JobKey {
-    /// A job, by uid.
-    Job(String),
+    /// A job, or what Workloads name as the job that they are for.
+    Job(OwnerKey),
     /// The pods of a group.
     Group {
         /// Their namespace.
@@ -31,6 +32,8 @@ pub(crate) enum JobKey {
 /// The observed objects.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
+    /// The kinds of jobs that are watched.
+    kinds: Vec<&'static JobKind>,
     /// The position of the kind of pods in the configuration.
     pods_at: Option<usize>,
     /// The position of the kind of sets of groups.
@@ -39,8 +42,8 @@ pub(crate) struct Objects {
     sets: BTreeMap<(String, String), String>,
     /// The uids of the pods of sets of groups, by namespace and name of the set.
     pods_of_sets: BTreeMap<(String, String), BTreeSet<String>>,
-    /// The uids of Workloads by the uid of the set that they are for, which does not control them.
-    of_sets: BTreeMap<String, BTreeSet<String>>,
+    /// The uids of Workloads by the set that they are for, which does not control them.
+    of_sets: BTreeMap<OwnerKey, BTreeSet<String>>,
     /// Jobs with the position of their kind, by uid.
     pub(super) jobs: BTreeMap<String, (usize, Whole)>,
     /// The uids of pods by their group: namespace and name.
@@ -51,10 +54,12 @@ pub(crate) struct Objects {
     pub(super) workloads: BTreeMap<String, Whole>,
     /// The uids of Workloads by namespace and name.
     named: BTreeMap<(String, String), String>,
-    /// The uids of Workloads by the uid of the job that owns them.
-    owned: BTreeMap<String, BTreeSet<String>>,
-    /// The uids of jobs by the uid of the object that owns them.
-    children: BTreeMap<String, BTreeSet<String>>,
+    /// The uids of Workloads by the job that controls them.
+    owned: BTreeMap<OwnerKey, BTreeSet<String>>,
+    /// The uids of jobs by the object that controls them.
+    children: BTreeMap<OwnerKey, BTreeSet<String>>,
+    /// What the API server has answered about the controller of an object, by what an owner reference to the object names.
+    pub(super) answers: BTreeMap<OwnerKey, (OwnerKey, bool)>,
     /// The objects that describe pods of jobs, by the positions of their kind and their uid.
     referenced: BTreeMap<(usize, usize, String), Whole>,
     /// Cluster-scoped objects by name.
@@ -66,16 +71,28 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// No objects yet.
-    pub(super) fn of(kinds: &[&'static JobKind]) -> Self {
-        let at = |is_it: fn(&JobKind) -> bool| kinds.iter().position(|kind| is_it(kind));
-        Self { pods_at: at(JobKind::is_pod), groups_at: at(JobKind::has_groups), ..Self::default() }
+    pub(super) fn of(config: &JobsConfig) -> Self {
+        let at = |is_it: fn(&JobKind) -> bool| config.kinds.iter().position(|kind| is_it(kind));
+        let (pods_at, groups_at) = (at(JobKind::is_pod), at(JobKind::has_groups));
+        Self { kinds: config.watched().collect(), pods_at, groups_at, ..Self::default() }
+    }
+
+    /// The job that an owner reference names, with the position of its kind: the only way from a reference to a job.
+    pub(super) fn job(&self, key: &OwnerKey) -> Option<(usize, &Whole)> {
+        let (at, job) = self.jobs.get(&key.uid)?;
+        (self.key_of(*at, job) == *key).then_some((*at, job))
+    }
+
+    /// What an owner reference to a job names.
+    pub(super) fn key_of(&self, at: usize, job: &Whole) -> OwnerKey {
+        job.metadata.key(self.kinds[at].api_version, self.kinds[at].kind)
     }
 
     /// Applies a change. Returns what to look at.
     pub(super) fn apply(&mut self, source: JobsSource, change: Change) -> Vec<JobKey> {
         let mut keys = Vec::new();
         if let (JobsSource::Job(_), Change::Deleted(uid, _)) = (source, &change) {
-            keys.push(self.key(uid));
+            keys.extend(self.key(uid));
             keys.extend(self.set_of(uid));
         }
         if let (JobsSource::Workload, Change::Applied(workload)) = (source, &change) {
@@ -88,33 +105,32 @@ impl Objects {
             keys.extend(workload.into_iter().flat_map(|workload| self.sets_of(workload)));
         }
         let concerned = self.all_concerned(source, change);
-        keys.extend(concerned.iter().map(|uid| self.key(uid)));
-        keys.extend(concerned.iter().filter_map(|uid| self.set_of(uid)));
-        keys.extend(concerned.iter().filter_map(|uid| self.elastic_owner(uid)));
+        keys.extend(concerned.iter().map(|key| self.item(key)));
+        keys.extend(concerned.iter().filter_map(|key| self.set_of(&key.uid)));
+        keys.extend(concerned.iter().filter_map(|key| self.elastic_owner(&key.uid)));
         keys
     }
 
     /// The sets of pods that a Workload is for.
     fn sets_of(&self, workload: &Whole) -> Vec<JobKey> {
-        let known = owning_sets(workload).filter(|uid| self.jobs.contains_key(*uid));
-        known.map(|uid| JobKey::Job(uid.to_owned())).collect()
+        owning_sets(workload).filter(|key| self.job(key).is_some()).map(JobKey::Job).collect()
     }
 
     /// The job whose size may follow that of a job which it owns.
     fn elastic_owner(&self, uid: &str) -> Option<JobKey> {
-        let owner = self.jobs.get(uid)?.1.metadata.controller()?;
-        let (_, job) = self.jobs.get(&owner.uid)?;
-        (annotation(&job.value, ELASTIC) == Some("true")).then(|| JobKey::Job(owner.uid.clone()))
+        let owner = self.jobs.get(uid)?.1.metadata.controller_key()?;
+        let (_, job) = self.job(&owner)?;
+        (annotation(&job.value, ELASTIC) == Some("true")).then_some(JobKey::Job(owner))
     }
 
     /// The set of a pod.
     fn set_of(&self, uid: &str) -> Option<JobKey> {
         let (at, pod) = self.jobs.get(uid).filter(|(at, _)| self.pods_at == Some(*at))?;
         if let Some(set) = self.set_of_pod(*at, pod) {
-            return self.sets.get(&set).map(|uid| JobKey::Job(uid.clone()));
+            return self.key(self.sets.get(&set)?);
         }
-        let owner = pod.metadata.controller()?;
-        self.jobs.contains_key(&owner.uid).then(|| JobKey::Job(owner.uid.clone()))
+        let owner = pod.metadata.controller_key()?;
+        self.job(&owner).is_some().then_some(JobKey::Job(owner))
     }
 
     /// The namespace and the name of the set of groups that a pod names.
@@ -130,36 +146,41 @@ impl Objects {
     }
 
     /// The Workloads of the groups of a set.
-    pub(super) fn workloads_of_groups(&self, set: &str) -> impl Iterator<Item = &Whole> {
+    pub(super) fn workloads_of_groups<'a>(
+        &'a self,
+        set: &OwnerKey,
+    ) -> impl Iterator<Item = &'a Whole> + use<'a> {
         self.of_sets.get(set).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))
     }
 
     /// The Workload of a set, under its present name or under that of an older version.
-    pub(super) fn workload_of_set(&self, uid: &str) -> Option<&Whole> {
-        let (_, set) = self.jobs.get(uid)?;
+    pub(super) fn workload_of_set(&self, set: &Whole) -> Option<&Whole> {
         let namespace = &set.metadata.namespace;
         workload_names(&set.value).iter().find_map(|name| self.workload(namespace, name))
     }
 
     /// The pods of a set.
-    pub(super) fn pods_of(&self, set: &str) -> impl Iterator<Item = &Whole> {
+    pub(super) fn pods_of<'a>(&'a self, set: &OwnerKey) -> impl Iterator<Item = &'a Whole> + use<'a> {
         let pods = self.children.get(set).into_iter().flatten().filter_map(|uid| self.jobs.get(uid));
         pods.filter(|(at, _)| self.pods_at == Some(*at)).map(|(_, pod)| pod)
     }
 
     /// The jobs that a job owns.
-    pub(super) fn children_of(&self, uid: &str) -> impl Iterator<Item = &Whole> {
-        let children = self.children.get(uid).into_iter().flatten().filter_map(|uid| self.jobs.get(uid));
+    pub(super) fn children_of<'a>(&'a self, job: &OwnerKey) -> impl Iterator<Item = &'a Whole> + use<'a> {
+        let children = self.children.get(job).into_iter().flatten().filter_map(|uid| self.jobs.get(uid));
         children.map(|(_, child)| child)
     }
 
+    /// What is looked at for a known job.
+    fn key(&self, uid: &str) -> Option<JobKey> {
+        let (at, job) = self.jobs.get(uid)?;
+        Some(self.item(&self.key_of(*at, job)))
+    }
+
     /// What is looked at for a job: of a pod in a group, the group.
-    fn key(&self, uid: &str) -> JobKey {
-        let group = self.jobs.get(uid).and_then(|(at, job)| self.group_of_pod(*at, job));
-        group.map_or_else(
-            || JobKey::Job(uid.to_owned()),
-            |(namespace, name)| JobKey::Group { namespace, name },
-        )
+    fn item(&self, key: &OwnerKey) -> JobKey {
+        let group = self.job(key).and_then(|(at, job)| self.group_of_pod(at, job));
+        group.map_or_else(|| JobKey::Job(key.clone()), |(namespace, name)| JobKey::Group { namespace, name })
     }
 
     /// The namespace and the name of the group of a pod; `None` for another job.
@@ -178,27 +199,33 @@ impl Objects {
         is_group.then_some(JobKey::Group { namespace, name })
     }
 
-    /// The uids of the jobs that a change concerns.
-    fn all_concerned(&mut self, source: JobsSource, change: Change) -> Vec<String> {
-        let mut concerned = self.concerned(source, change);
-        let mut at = 0;
+    /// The jobs that a change concerns.
+    fn all_concerned(&mut self, source: JobsSource, change: Change) -> BTreeSet<OwnerKey> {
+        let mut open = self.concerned(source, change);
+        let mut concerned = BTreeSet::new();
         // The jobs below them, each once: owners may form a circle.
-        while let Some(uid) = concerned.get(at) {
-            let below = self.children.get(uid).into_iter().flatten();
-            let new: Vec<String> = below.filter(|uid| !concerned.contains(uid)).cloned().collect();
-            concerned.extend(new);
-            at += 1;
+        while let Some(key) = open.pop() {
+            if !concerned.contains(&key) {
+                open.extend(self.keys_of(self.children.get(&key)));
+                concerned.insert(key);
+            }
         }
         concerned
     }
 
-    fn concerned(&mut self, source: JobsSource, change: Change) -> Vec<String> {
+    /// The keys of known jobs.
+    fn keys_of(&self, uids: Option<&BTreeSet<String>>) -> Vec<OwnerKey> {
+        let known = uids.into_iter().flatten().filter_map(|uid| self.jobs.get(uid));
+        known.map(|(at, job)| self.key_of(*at, job)).collect()
+    }
+
+    fn concerned(&mut self, source: JobsSource, change: Change) -> Vec<OwnerKey> {
         match (source, change) {
             (JobsSource::Job(kind), Change::Applied(job)) => {
                 let uid = job.metadata.uid.clone();
                 self.forget_job(&uid);
-                if let Some(owner) = job.metadata.controller() {
-                    self.children.entry(owner.uid.clone()).or_default().insert(uid.clone());
+                if let Some(owner) = job.metadata.controller_key() {
+                    self.children.entry(owner).or_default().insert(uid.clone());
                 }
                 if let Some(group) = self.group_of_pod(kind, &job) {
                     self.groups.entry(group).or_default().insert(uid.clone());
@@ -212,23 +239,27 @@ impl Objects {
                 if let Some(workload) = used_by(&job) {
                     self.users.entry(workload).or_default().insert(uid.clone());
                 }
-                self.jobs.insert(uid.clone(), (kind, *job));
-                vec![uid]
+                let key = self.key_of(kind, &job);
+                self.jobs.insert(uid, (kind, *job));
+                vec![key]
             }
             (JobsSource::Job(_), Change::Deleted(uid, _)) => {
-                self.forget_job(&uid);
-                vec![uid]
+                let key = self.forget_job(&uid);
+                if let Some(key) = &key {
+                    self.answers.remove(key);
+                }
+                key.into_iter().collect()
             }
             (JobsSource::Workload, Change::Applied(workload)) => {
                 let uid = workload.metadata.uid.clone();
                 let mut concerned = self.forget_workload(&uid);
                 concerned.extend(self.users(&workload));
-                if let Some(owner) = workload.metadata.controller() {
-                    self.owned.entry(owner.uid.clone()).or_default().insert(uid.clone());
-                    concerned.push(owner.uid.clone());
+                if let Some(owner) = workload.metadata.controller_key() {
+                    self.owned.entry(owner.clone()).or_default().insert(uid.clone());
+                    concerned.push(owner);
                 }
                 for set in owning_sets(&workload) {
-                    self.of_sets.entry(set.to_owned()).or_default().insert(uid.clone());
+                    self.of_sets.entry(set).or_default().insert(uid.clone());
                 }
                 self.named.insert(name_of(&workload), uid.clone());
                 self.workloads.insert(uid, *workload);
@@ -242,8 +273,8 @@ impl Objects {
                     }
                     Change::Deleted(uid, _) => drop(self.referenced.remove(&(at, other, uid))),
                 }
-                let of_kind = self.jobs.iter().filter(|(_, (kind, _))| *kind == at);
-                of_kind.map(|(uid, _)| uid.clone()).collect()
+                let of_kind = self.jobs.values().filter(|(kind, _)| *kind == at);
+                of_kind.map(|(at, job)| self.key_of(*at, job)).collect()
             }
             (source, change) => {
                 let Some(objects) = self.others(source) else { return Vec::new() };
@@ -253,7 +284,7 @@ impl Objects {
                     }
                     Change::Deleted(_, name) => drop(objects.remove(&name)),
                 }
-                self.job_uids().collect()
+                self.job_keys().into_iter().collect()
             }
         }
     }
@@ -280,10 +311,11 @@ impl Objects {
         }
     }
 
-    fn forget_job(&mut self, uid: &str) {
-        let Some((at, job)) = self.jobs.remove(uid) else { return };
-        if let Some(owner) = job.metadata.controller() {
-            remove_from(&mut self.children, &owner.uid, uid);
+    /// Forgets a job. Returns what Workloads name that are for it.
+    fn forget_job(&mut self, uid: &str) -> Option<OwnerKey> {
+        let (at, job) = self.jobs.remove(uid)?;
+        if let Some(owner) = job.metadata.controller_key() {
+            remove_from(&mut self.children, &owner, uid);
         }
         if let Some(group) = self.group_of_pod(at, &job) {
             remove_from(&mut self.groups, &group, uid);
@@ -298,60 +330,77 @@ impl Objects {
         if let Some(workload) = used_by(&job) {
             remove_from(&mut self.users, &workload, uid);
         }
+        Some(self.key_of(at, &job))
     }
 
-    fn forget_workload(&mut self, uid: &str) -> Vec<String> {
+    fn forget_workload(&mut self, uid: &str) -> Vec<OwnerKey> {
         let Some(workload) = self.workloads.remove(uid) else { return Vec::new() };
         // Another one may have the name already.
         if self.named.get(&name_of(&workload)).is_some_and(|known| known == uid) {
             self.named.remove(&name_of(&workload));
         }
         let mut concerned = self.users(&workload);
-        if let Some(owner) = workload.metadata.controller() {
-            remove_from(&mut self.owned, &owner.uid, uid);
-            concerned.push(owner.uid.clone());
+        if let Some(owner) = workload.metadata.controller_key() {
+            remove_from(&mut self.owned, &owner, uid);
+            concerned.push(owner);
         }
         for set in owning_sets(&workload) {
-            remove_from(&mut self.of_sets, set, uid);
+            remove_from(&mut self.of_sets, &set, uid);
         }
         concerned
     }
 
     /// The jobs that name a Workload of another author.
-    fn users(&self, workload: &Whole) -> Vec<String> {
-        if workload.metadata.controller().is_some_and(|owner| self.jobs.contains_key(&owner.uid)) {
+    fn users(&self, workload: &Whole) -> Vec<OwnerKey> {
+        if workload.metadata.controller_key().is_some_and(|owner| self.job(&owner).is_some()) {
             return Vec::new();
         }
-        self.users.get(&name_of(workload)).into_iter().flatten().cloned().collect()
+        self.keys_of(self.users.get(&name_of(workload)))
     }
 
-    /// The uids of all jobs, and of jobs that are gone and have Workloads.
-    fn job_uids(&self) -> impl Iterator<Item = String> {
-        let uids: BTreeSet<String> = self.jobs.keys().chain(self.owned.keys()).cloned().collect();
-        uids.into_iter()
+    /// All jobs, and those that are gone and have Workloads.
+    fn job_keys(&self) -> BTreeSet<OwnerKey> {
+        let known = self.jobs.values().map(|(at, job)| self.key_of(*at, job));
+        known.chain(self.owned.keys().cloned()).collect()
     }
 
     /// All that there is to look at.
     pub(super) fn keys(&self) -> BTreeSet<JobKey> {
         let groups = self.workloads.values().filter_map(|workload| self.group_of(workload));
-        self.job_uids().map(|uid| self.key(&uid)).chain(groups).collect()
+        self.job_keys().iter().map(|key| self.item(key)).chain(groups).collect()
     }
 
-    /// The pods of a group, ordered by name.
+    /// The pods of a group, the oldest first: it speaks for the group, and one that joins a group later does not.
     pub(super) fn group(&self, namespace: &str, name: &str) -> Vec<(usize, &Whole)> {
         let uids = self.groups.get(&(namespace.to_owned(), name.to_owned()));
-        let mut pods: Vec<_> = uids
+        let mut pods: Vec<(usize, &Whole)> = uids
             .into_iter()
             .flatten()
             .filter_map(|uid| self.jobs.get(uid))
             .map(|(at, pod)| (*at, pod))
             .collect();
-        pods.sort_by(|(_, one), (_, other)| one.metadata.name.cmp(&other.metadata.name));
+        let age = |pod: &Whole| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone());
+        pods.sort_by_cached_key(|(_, pod)| age(pod));
         pods
     }
 
+    /// Whether a Workload is for a set of pods that is there.
+    pub(super) fn is_of_set(&self, workload: &Whole) -> bool {
+        owning_sets(workload).any(|set| self.job(&set).is_some())
+    }
+
+    /// Whether a Workload is that of other jobs which are there: of pods, or of what its owners are. `is_own` says which of them are
+    /// no others.
+    pub(super) fn is_of_others(&self, workload: &Whole, is_own: impl Fn(&OwnerKey) -> bool) -> bool {
+        let meta = &workload.metadata;
+        let pods = self.keys_of(self.groups.get(&name_of(workload)));
+        let owners = meta.owner_references.iter().map(|owner| meta.owner_key(owner));
+        let owners = owners.filter(|owner| self.job(owner).is_some());
+        pods.into_iter().chain(owners).any(|owner| !is_own(&owner))
+    }
+
     /// The Workloads of a job.
-    pub(super) fn workloads_of(&self, job: &str) -> impl Iterator<Item = &Whole> {
+    pub(super) fn workloads_of<'a>(&'a self, job: &OwnerKey) -> impl Iterator<Item = &'a Whole> + use<'a> {
         self.owned.get(job).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))
     }
 
@@ -405,7 +454,7 @@ impl Objects {
     /// A job, or the pod that speaks for its group, as the subject of Events.
     pub(super) fn subject(&self, key: &JobKey, config: &JobsConfig) -> Subject {
         let found = match key {
-            JobKey::Job(uid) => self.jobs.get(uid).map(|(at, job)| (*at, job)),
+            JobKey::Job(key) => self.job(key),
             JobKey::Group { namespace, name } => self.group(namespace, name).first().copied(),
         };
         let found = found.and_then(|(at, job)| Some((config.kind(at)?, job)));
@@ -431,10 +480,11 @@ fn used_by(job: &Whole) -> Option<(String, String)> {
     Some((job.metadata.namespace.clone(), prebuilt_workload(&job.value)?.to_owned()))
 }
 
-/// The uids of the sets of pods that a Workload is for.
-fn owning_sets(workload: &Whole) -> impl Iterator<Item = &str> {
+/// The sets of pods that a Workload is for.
+fn owning_sets(workload: &Whole) -> impl Iterator<Item = OwnerKey> {
     let owners = workload.metadata.owner_references.iter();
-    owners.filter(|owner| owner.controller != Some(true) && owner.kind != "Pod").map(|owner| &*owner.uid)
+    let sets = owners.filter(|owner| owner.controller != Some(true) && owner.kind != "Pod");
+    sets.map(|owner| workload.metadata.owner_key(owner))
 }
 
 fn name_of(object: &Whole) -> (String, String) {

@@ -1,14 +1,23 @@
 //! Jobs that another job owns: only the uppermost one with a queue has a Workload, and the jobs below it run while that one is
 //! admitted.
+//!
+//! An owner reference is a claim of the author of the job. It counts only if the owner is there, and an AppWrapper only if it wraps the
+//! job: otherwise the job queues for itself.
 
-use api::kueue::jobs::{JobKind, annotation, controller, queue_name};
+use api::OwnerKey;
+use api::appwrapper::{self, Group, render::wraps};
+use api::kueue::jobs::{annotation, queue_name};
 use api::kueue::status::{ADMITTED, FINISHED};
+use index::Kind;
+use kube::Client;
 use serde_json::{Map, Value};
 
 use super::JobsConfig;
 use super::objects::Objects;
 use super::step::{AWAIT, JobEvent, JobStep, View, event};
 use super::write::decoded;
+use crate::api_calls::ResourcePath;
+use crate::error::Error;
 use crate::watched::Whole;
 
 /// So many owners are looked at, as in Kueue.
@@ -17,48 +26,110 @@ const DEPTH_MAX: usize = 10;
 const KEPT: &str = "muster.dev/suspended-with-owner";
 
 /// The job that queues for another one.
-pub(super) enum Ancestor<'a> {
+pub(super) enum Ancestor {
     /// Nothing does.
     Absent,
     /// The uppermost job with a queue.
-    Job(&'a Whole),
-    /// An AppWrapper, or an owner that no watch has shown: the watch shows it, or the job goes with it.
+    Job(OwnerKey),
+    /// An AppWrapper, or an owner that is there and that no watch has shown: the watch shows it, or the job goes with it.
     Other,
+    /// The API server has to be asked about an owner that no watch has shown.
+    Unseen(Box<Question>),
+}
+
+/// Whether an object really has the controller that it names.
+#[derive(Debug)]
+pub(super) struct Question {
+    object: OwnerKey,
+    owner: OwnerKey,
+    version: String,
+    plural: &'static str,
+}
+
+impl Question {
+    /// Asks the API server.
+    pub(super) async fn answer(&self, client: &Client) -> Result<bool, Error> {
+        let Self { object, owner, version, plural } = self;
+        let kind = Kind::new(version, &owner.kind);
+        if kind.form_error().is_some() {
+            return Ok(false);
+        }
+        let path = ResourcePath::of(&kind, plural, &owner.namespace);
+        match path.get::<Whole>(client, &owner.name).await {
+            Ok(found) => Ok(found.metadata.uid == owner.uid && owns(owner, &found.value, object)),
+            Err(Error::NotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an object that is there can be the owner of another one that names it: an AppWrapper owns what it wraps.
+fn owns(key: &OwnerKey, owner: &Value, object: &OwnerKey) -> bool {
+    !is_wrapper(key) || wraps(owner, &object.group, &object.kind, &object.name)
+}
+
+fn is_wrapper(key: &OwnerKey) -> bool {
+    key.kind == appwrapper::KIND && Group::ALL.iter().any(|group| group.name() == key.group)
 }
 
 impl Objects {
-    /// The job that queues for this one.
-    pub(super) fn ancestor<'a>(&'a self, job: &'a Whole, config: &JobsConfig) -> Ancestor<'a> {
-        let (mut found, mut at) = (Ancestor::Absent, job);
+    /// The job that queues for a job, which has this key. A job whose owners form a circle queues for itself.
+    pub(super) fn ancestor(&self, key: OwnerKey, job: &Whole, config: &JobsConfig) -> Ancestor {
+        let (mut found, mut object, mut at) = (Ancestor::Absent, key, job);
         for _ in 0..DEPTH_MAX {
-            if controller(&at.value)["kind"] == api::appwrapper::KIND {
-                return Ancestor::Other;
-            }
-            let Some(owner) = at.metadata.controller() else { return found };
-            let is_kind = |kind: &&'static JobKind| kind.is_kind_of(&owner.api_version, &owner.kind);
-            let Some(kind) = config.watched().find(is_kind) else { return found };
-            let Some((_, parent)) = self.jobs.get(&owner.uid) else {
-                let is_unlabelled = kind.is_watched_unlabelled() || config.manages_unnamed;
-                return if is_unlabelled { Ancestor::Other } else { found };
+            let Some((owner, reference)) = at.metadata.controller_key().zip(at.metadata.controller()) else {
+                return found;
             };
-            if config.manages_unnamed || !queue_name(&parent.value).is_empty() {
-                found = Ancestor::Job(parent);
+            let kind = config.watched().find(|kind| kind.is_kind_of(&reference.api_version, &owner.kind));
+            let plural = match kind {
+                _ if is_wrapper(&owner) => appwrapper::PLURAL,
+                Some(kind) => kind.plural,
+                None => return found,
+            };
+            match self.job(&owner) {
+                Some((_, wrapper)) if is_wrapper(&owner) => {
+                    return if owns(&owner, &wrapper.value, &object) { Ancestor::Other } else { found };
+                }
+                Some((_, parent)) => {
+                    if config.manages_unnamed || !queue_name(&parent.value).is_empty() {
+                        found = Ancestor::Job(owner.clone());
+                    }
+                    (object, at) = (owner, parent);
+                }
+                // It has no queue, or else it would be shown.
+                None if kind.is_some_and(|kind| !kind.is_watched_unlabelled() && !config.manages_unnamed) => {
+                    return found;
+                }
+                None => {
+                    return match self.answers.get(&object) {
+                        Some((asked, true)) if *asked == owner => Ancestor::Other,
+                        Some((asked, false)) if *asked == owner => found,
+                        _ => {
+                            let version = reference.api_version.clone();
+                            Ancestor::Unseen(Box::new(Question { object, owner, version, plural }))
+                        }
+                    };
+                }
             }
-            at = parent;
         }
         tracing::debug!(job = job.metadata.name, "has more than {DEPTH_MAX} owners");
-        Ancestor::Other
+        Ancestor::Absent
     }
 
-    fn is_admitted(&self, job: &Whole) -> bool {
-        let mut known = self.workloads_of(&job.metadata.uid).filter_map(|whole| decoded(whole).ok());
+    /// Applies an answer.
+    pub(super) fn answered(&mut self, question: Question, is_owned: bool) {
+        self.answers.insert(question.object, (question.owner, is_owned));
+    }
+
+    fn is_admitted(&self, job: &OwnerKey) -> bool {
+        let mut known = self.workloads_of(job).filter_map(|whole| decoded(whole).ok());
         known.any(|workload| workload.status.is(ADMITTED) && !workload.status.is(FINISHED))
     }
 }
 
 impl View<'_> {
     /// Keeps a job suspended until the job that queues for it is admitted.
-    pub(super) fn follow_ancestor(&self, ancestor: &Whole) -> JobStep {
+    pub(super) fn follow_ancestor(&self, ancestor: &OwnerKey) -> JobStep {
         let job = &self.job.value;
         let is_suspended = self.kind.is_suspended(job);
         if self.job.metadata.is_deleting() || self.kind.integration.finished(job).is_some() {

@@ -10,7 +10,7 @@ use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::{
     DEPLOYMENT, IS_GROUP, MANAGED, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated, role, start,
 };
-use api::kueue::jobs::{Finished, Injection, Membership, PodGroup, annotation, prebuilt_workload};
+use api::kueue::jobs::{Finished, Injection, JobKind, Membership, PodGroup, annotation, prebuilt_workload};
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, QUOTA_RESERVED, ReclaimablePods, WAITING_FOR_REPLACEMENT,
 };
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::JobsConfig;
 use super::objects::{Objects, subject};
 use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text};
-use super::workload::{Owned, create, delete_unmatched, unmatched};
+use super::workload::{Owned, create, delete_unmatched, tell_taken, unmatched};
 use super::write::{PodWrite, Write};
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
@@ -84,7 +84,7 @@ impl<'a> Pods<'a> {
             return self.release(|pod| pod.metadata.is_deleting()).unwrap_or(AWAIT);
         }
         if self.group.is_none() && self.view.job.metadata.is_deleting() {
-            let left: Vec<&Whole> = self.view.objects.workloads_of(&self.view.job.metadata.uid).collect();
+            let left: Vec<&Whole> = self.view.objects.workloads_of(&self.view.key()).collect();
             if let Some(step) = left.first().and_then(|whole| self.release_evicted(whole)) {
                 return step;
             }
@@ -106,7 +106,7 @@ impl<'a> Pods<'a> {
             let stop = |_: Option<&Whole>, text| self.stop_unmatched(text).unwrap_or(AWAIT);
             return self.view.one_workload(stop).map(|found| Some((found?, 0)));
         };
-        let prebuilt = prebuilt_workload(&self.view.job.value);
+        let prebuilt = self.prebuilt();
         let namespace = &self.view.job.metadata.namespace;
         let Some(whole) = self.view.objects.workload(namespace, prebuilt.unwrap_or(group.name)) else {
             return self.without_match(None).map_or(Ok(None), Err);
@@ -114,7 +114,7 @@ impl<'a> Pods<'a> {
         let Some(owned) = self.view.owned(whole) else { return Ok(None) };
         let is_finished = owned.workload.status.is(FINISHED);
         if prebuilt.is_some() {
-            if whole.metadata.controller().is_some() {
+            if whole.metadata.controller().is_some() || self.is_of_others(whole) {
                 return Ok(None);
             }
             Self::own(&group, whole, &group.pods)?;
@@ -141,20 +141,39 @@ impl<'a> Pods<'a> {
         Self::own(&group, whole, &found.kept)?;
         let Membership { kept, excess, replaced, absent } = found;
         self.clean(&excess, &replaced)?;
+        let of_others = |pod: &&Whole| ![&kept, &excess, &replaced].iter().any(|pods| has(pods, &pod.value));
+        let outside = self.all.iter().copied().filter(of_others);
+        if let Some(step) = self.stop_these(outside, &Stop::unmatched(unmatched(Some(whole)))) {
+            return Err(step);
+        }
         self.group = Some(PodGroup { name: group.name, pods: kept });
         self.view.propagate(&owned).map_or(Ok(Some((owned, absent))), Err)
     }
 
-    /// Stops a group that runs without a Workload for it. `None`: it does not run.
+    /// The Workload of another author that the pods want to use, if all of them name it.
+    fn prebuilt(&self) -> Option<&'a str> {
+        let named = prebuilt_workload(&self.view.job.value);
+        named.filter(|_| self.all.iter().all(|pod| prebuilt_workload(&pod.value) == named))
+    }
+
+    /// Whether a Workload is that of others: not of these pods, nor of a set whose pods wait as this group.
+    fn is_of_others(&self, whole: &Whole) -> bool {
+        let objects = self.view.objects;
+        objects.is_of_others(whole, |owner| {
+            self.all.iter().any(|pod| pod.metadata.uid == owner.uid)
+                || objects
+                    .job(owner)
+                    .is_some_and(|(at, _)| self.view.config.kind(at).is_some_and(JobKind::is_set_of_pods))
+        })
+    }
+
+    /// Stops the pods that run without a Workload for them. `None`: none does.
     fn without_match(&self, known: Option<&Whole>) -> Option<JobStep> {
-        if self.is_suspended() || self.finished().is_some() {
-            return None;
-        }
-        self.stop_unmatched(unmatched(known))
+        if self.finished().is_some() { None } else { self.stop_unmatched(unmatched(known)) }
     }
 
     fn stop_unmatched(&self, text: &str) -> Option<JobStep> {
-        self.stop(&Stop { reason: "NoMatchingWorkload".into(), text, is_total: false })
+        self.stop(&Stop::unmatched(text))
     }
 
     /// All pods of a group own its Workload: it goes with the last of them.
@@ -229,12 +248,16 @@ impl<'a> Pods<'a> {
 
     /// Stops the pods that run. `None`: none does.
     fn stop(&self, stop: &Stop<'_>) -> Option<JobStep> {
+        self.stop_these(self.members().into_iter(), stop)
+    }
+
+    fn stop_these(&self, pods: impl Iterator<Item = &'a Whole>, stop: &Stop<'_>) -> Option<JobStep> {
         let Condition { status, message, last_transition_time, .. } =
             Condition::new(TERMINATION_TARGET, true, &stop.reason, stop.text, 0, self.view.now);
         let condition = json!({"type": TERMINATION_TARGET, "status": status, "reason": stop.reason,
             "message": message, "lastTransitionTime": last_transition_time});
         let (mut writes, mut events) = (Vec::new(), Vec::new());
-        for pod in self.members() {
+        for pod in pods {
             let is_stopped = is_gated(&pod.value) || is_ended(&pod.value);
             if pod.metadata.is_deleting() || (is_stopped && !stop.is_total) {
                 continue;
@@ -248,8 +271,10 @@ impl<'a> Pods<'a> {
     /// Pods without a Workload get one when all of them are there and none runs.
     fn begin(&self) -> JobStep {
         let view = &self.view;
-        if prebuilt_workload(&view.job.value).is_some() {
-            return self.stop_unmatched("missing workload").unwrap_or(AWAIT);
+        if let Some(name) = self.prebuilt() {
+            let is_there = view.objects.workload(&view.job.metadata.namespace, name).is_some();
+            let wait = || if is_there { tell_taken(name) } else { AWAIT };
+            return self.stop_unmatched("missing workload").unwrap_or_else(wait);
         }
         if self.finished().is_some() {
             return self.release(|_| true).unwrap_or(AWAIT);
@@ -313,13 +338,16 @@ impl<'a> Pods<'a> {
         }
         match (self.is_suspended(), status.is(ADMITTED)) {
             (true, true) => self.start(owned),
-            (true, false) if self.group.as_ref().is_some_and(PodGroup::is_serving) => AWAIT,
-            (true, false) => view.rename_queue(owned),
-            (false, false) => {
-                let text = "Not admitted by cluster queue";
-                self.stop(&Stop { reason: "NotAdmitted".into(), text, is_total: false }).unwrap_or(AWAIT)
-            }
             (false, true) => AWAIT,
+            // It lets pods with an old template go, so that it can replace them.
+            (true, false) if view.objects.is_of_set(owned.whole) => AWAIT,
+            // Others may have removed gates.
+            (is_suspended, false) => {
+                let text = "Not admitted by cluster queue";
+                let stop = Stop { reason: "NotAdmitted".into(), text, is_total: false };
+                let renamed = || if is_suspended { view.rename_queue(owned) } else { AWAIT };
+                self.stop(&stop).unwrap_or_else(renamed)
+            }
         }
     }
 
@@ -402,6 +430,18 @@ impl<'a> Pods<'a> {
         let role = role(pod);
         added.iter().find(|injection| injection.name == role)
     }
+}
+
+impl<'t> Stop<'t> {
+    /// Of pods that run without a Workload for them.
+    fn unmatched(text: &'t str) -> Self {
+        Self { reason: "NoMatchingWorkload".into(), text, is_total: false }
+    }
+}
+
+/// Whether a pod is among these.
+fn has(pods: &[&Value], pod: &Value) -> bool {
+    pods.iter().any(|known| std::ptr::eq(*known, pod))
 }
 
 /// An Event about a pod.

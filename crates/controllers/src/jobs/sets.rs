@@ -14,7 +14,11 @@ use super::write::{PodWrite, Write};
 
 /// The next step about a set of pods.
 pub(super) fn decide(view: &View<'_>) -> JobStep {
-    let is_own = matches!(view.objects.ancestor(view.job, view.config), Ancestor::Absent);
+    let is_own = match view.objects.ancestor(view.key(), view.job, view.config) {
+        Ancestor::Unseen(question) => return JobStep::Ask(question),
+        Ancestor::Absent => true,
+        Ancestor::Job(_) | Ancestor::Other => false,
+    };
     if !is_own || !view.is_managed() || view.job.metadata.is_deleting() {
         return AWAIT;
     }
@@ -28,9 +32,9 @@ impl View<'_> {
     /// Makes the pods members of the group, and renews their queue.
     fn gather(&self) -> Option<JobStep> {
         let [name, _] = workload_names(&self.job.value);
-        let known = self.objects.workload_of_set(&self.job.metadata.uid);
+        let known = self.objects.workload_of_set(self.job);
         let group = known.map_or(&name, |known| &known.metadata.name);
-        let pods = self.objects.pods_of(&self.job.metadata.uid).filter(|pod| !pod.metadata.is_deleting());
+        let pods = self.objects.pods_of(&self.key()).filter(|pod| !pod.metadata.is_deleting());
         let changed = pods.filter_map(|pod| member(&self.job.value, &pod.value, group));
         let writes: Vec<PodWrite> = changed.map(|pod| PodWrite::Replace(Box::new(pod))).collect();
         (!writes.is_empty()).then(|| silently(Write::Pods(writes)))
@@ -41,7 +45,7 @@ impl View<'_> {
     fn keep_workload(&self) -> Option<JobStep> {
         let set = &self.job.value;
         let is_empty = replicas(set) == 0;
-        let Some(whole) = self.objects.workload_of_set(&self.job.metadata.uid) else {
+        let Some(whole) = self.objects.workload_of_set(self.job) else {
             return (!is_empty).then(|| self.create());
         };
         let owned = self.owned(whole)?;
@@ -52,7 +56,7 @@ impl View<'_> {
         if !is_empty && let Some(patch) = self.patch(&whole.value) {
             return Some(silently(Write::Workload(Box::new(whole.clone()), patch)));
         }
-        let has_pods = self.objects.pods_of(&self.job.metadata.uid).next().is_some();
+        let has_pods = self.objects.pods_of(&self.key()).next().is_some();
         if !has_pods && let Some(step) = self.release_empty(&owned) {
             return Some(step);
         }

@@ -101,14 +101,14 @@ impl<'a> View<'a> {
     /// The cluster that the job has made.
     fn cluster(&self) -> Option<&'a Value> {
         let name = self.kind.integration.cluster(&self.job.value)?;
-        let mut children = self.objects.children_of(&self.job.metadata.uid);
+        let mut children = self.objects.children_of(&self.key());
         children.find(|child| child.metadata.name == name).map(|child| &child.value)
     }
 
     /// The next step about a job that changes its size. `None`: its Workload is for other pod sets, and is handled as that of any
     /// other job.
     pub(super) fn decide_elastic(&self) -> Option<JobStep> {
-        let all = self.objects.workloads_of(&self.job.metadata.uid).filter_map(|whole| self.owned(whole));
+        let all = self.objects.workloads_of(&self.key()).filter_map(|whole| self.owned(whole));
         let (ended, all): (Vec<_>, Vec<_>) = all.partition(|owned| owned.workload.status.is(FINISHED));
         if let Some(step) = ended.iter().find_map(|owned| release(owned.whole)) {
             return Some(step);
@@ -213,7 +213,7 @@ impl<'a> View<'a> {
         }
         let name = self.kind.slice_name(job, cluster);
         if let Some(known) = self.objects.workload(&self.job.metadata.namespace, &name) {
-            let is_own = known.metadata.controller().is_some_and(|owner| owner.uid == self.job.metadata.uid);
+            let is_own = known.metadata.controller_key() == Some(self.key());
             let is_spent = decoded(known).is_ok_and(|known| {
                 let ended = known.status.condition(FINISHED);
                 ended.is_some_and(|ended| UNUSED.contains(&&*ended.reason))

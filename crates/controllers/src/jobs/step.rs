@@ -1,16 +1,16 @@
 //! Decides the next write about a job: a pure function of what was observed.
 
-use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::{InjectionError, JobKind, prebuilt_workload, queue_name};
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, ReclaimablePods, Status, Transition,
 };
 use api::kueue::workload::Workload;
+use api::{MicroTime, OwnerKey};
 use serde_json::{Value, json};
 
 use super::objects::{JobKey, Objects};
-use super::owner::Ancestor;
+use super::owner::{Ancestor, Question};
 use super::workload::Owned;
 use super::write::{Write, decoded};
 use super::{JobsConfig, pods, sets};
@@ -24,6 +24,8 @@ pub(super) enum JobStep {
     Await(Option<MicroTime>),
     /// Nothing until something changes, and this Event.
     Tell(JobEvent),
+    /// A question to the API server, which decides about the next step.
+    Ask(Box<Question>),
     /// One write, then these Events.
     Write(Write, Vec<JobEvent>),
 }
@@ -67,16 +69,16 @@ pub(super) fn decide(
     key: &JobKey,
     now: MicroTime,
 ) -> Option<JobStep> {
-    let uid = match key {
-        JobKey::Job(uid) => uid,
+    let of = match key {
+        JobKey::Job(of) => of,
         JobKey::Group { namespace, name } => return pods::decide(objects, config, namespace, name, now),
     };
-    let Some((at, job)) = objects.jobs.get(uid) else {
-        let left: Vec<&Whole> = objects.workloads_of(uid).collect();
+    let Some((at, job)) = objects.job(of) else {
+        let left: Vec<&Whole> = objects.workloads_of(of).collect();
         return (!left.is_empty()).then(|| left_behind(config, &left, now));
     };
-    let kind = config.kind(*at)?;
-    let described = objects.described(*at, kind, job);
+    let kind = config.kind(at)?;
+    let described = objects.described(at, kind, job);
     let view = View { kind, job: described.as_ref().unwrap_or(job), objects, config, now };
     Some(match view.kind {
         kind if kind.is_pod() => pods::decide_alone(view),
@@ -89,7 +91,7 @@ pub(super) fn decide(
 pub(super) fn left_behind(config: &JobsConfig, left: &[&Whole], now: MicroTime) -> JobStep {
     for whole in left {
         let Some(owner) = whole.metadata.controller() else { continue };
-        let is_kind = |kind: &&&JobKind| kind.kind == owner.kind && owner.api_version == kind.api_version;
+        let is_kind = |kind: &&&JobKind| kind.is_kind_of(&owner.api_version, &owner.kind);
         let Some(kind) = config.kinds.iter().find(is_kind) else { continue };
         let Ok(workload) = decoded(whole) else { continue };
         let is_ended = workload.status.is(FINISHED) || whole.metadata.is_deleting();
@@ -119,6 +121,11 @@ fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) ->
 }
 
 impl View<'_> {
+    /// What an owner reference to the job names.
+    pub(super) fn key(&self) -> OwnerKey {
+        self.job.metadata.key(self.kind.api_version, self.kind.kind)
+    }
+
     /// Whether the job is managed: it has a queue, or needs none.
     pub(super) fn is_managed(&self) -> bool {
         self.manages(self.job)
@@ -135,16 +142,17 @@ impl View<'_> {
         if self.kind.integration.is_skipped(&self.job.value) {
             return AWAIT;
         }
-        match self.objects.ancestor(self.job, self.config) {
+        match self.objects.ancestor(self.key(), self.job, self.config) {
             Ancestor::Other => return AWAIT,
-            Ancestor::Job(ancestor) => return self.follow_ancestor(ancestor),
+            Ancestor::Job(ancestor) => return self.follow_ancestor(&ancestor),
+            Ancestor::Unseen(question) => return JobStep::Ask(question),
             Ancestor::Absent => {}
         }
         if !self.is_managed() {
             return AWAIT;
         }
         if self.job.metadata.is_deleting() {
-            let left: Vec<&Whole> = self.objects.workloads_of(&self.job.metadata.uid).collect();
+            let left: Vec<&Whole> = self.objects.workloads_of(&self.key()).collect();
             return left_behind(self.config, &left, self.now);
         }
         if !self.kind.integration.is_described(&self.job.value) {
@@ -215,6 +223,8 @@ impl View<'_> {
             (true, true) => self.start(owned),
             (true, false) => self.rename_queue(owned),
             (false, false) => self.stop(Some(owned.whole), "Not admitted by cluster queue"),
+            // Its Workload was admitted between two steps of stopping it.
+            (false, true) if self.kind.is_stopping(job) => self.stop(Some(owned.whole), "Stopping"),
             (false, true) => AWAIT,
         }
     }

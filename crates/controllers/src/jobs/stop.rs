@@ -1,7 +1,7 @@
 //! The steps of stopping a job, and when its quota is released.
 
 use api::MicroTime;
-use api::kueue::jobs::{STOPPING, annotation};
+use api::kueue::jobs::STOPPING;
 use api::kueue::status::{Condition, ON_HOLD, QUOTA_RESERVED, Transition};
 use serde_json::{Map, Value, json};
 
@@ -82,7 +82,7 @@ impl View<'_> {
         let job = &self.job.value;
         let restored =
             || workload.map_or_else(|| job.clone(), |workload| self.kind.restore(job, &workload.value));
-        let is_stopping = annotation(job, STOPPING) == Some("true");
+        let is_stopping = self.kind.is_stopping(job);
         if !self.kind.integration.stops_in_steps() {
             let integration = self.kind.integration;
             let is_later = integration.changes_suspended_only();

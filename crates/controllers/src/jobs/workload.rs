@@ -40,6 +40,12 @@ pub(super) fn refuse(problem: String) -> JobStep {
     JobStep::Tell(JobEvent { is_warning: true, ..event("WorkloadRefused", problem) })
 }
 
+/// Tells the author of a job that the Workload which it names is not for it.
+pub(super) fn tell_taken(name: &str) -> JobStep {
+    let text = format!("the Workload '{name}' is that of another job: name one without an owner");
+    JobStep::Tell(JobEvent { is_warning: true, ..event("ErrWorkloadCompose", text) })
+}
+
 /// Creates Workloads, if they can hold what the job asks for.
 pub(super) fn create(workloads: Vec<Value>) -> JobStep {
     if let Some(problem) = workloads.iter().find_map(limits::problem) {
@@ -91,7 +97,7 @@ impl<'a> View<'a> {
             return self.prebuilt(name);
         }
         let all: Vec<Owned<'_>> =
-            self.objects.workloads_of(&self.job.metadata.uid).filter_map(|whole| self.owned(whole)).collect();
+            self.objects.workloads_of(&self.key()).filter_map(|whole| self.owned(whole)).collect();
         let (mut matching, mut others) = (None, Vec::new());
         for owned in all {
             if matching.is_none() && self.is_equivalent(&owned) {
@@ -125,9 +131,11 @@ impl<'a> View<'a> {
     fn prebuilt(&self, name: &str) -> Result<Option<Owned<'a>>, JobStep> {
         let meta = &self.job.metadata;
         let Some(whole) = self.objects.workload(&meta.namespace, name) else { return Ok(None) };
-        match whole.metadata.controller() {
-            Some(owner) if owner.uid == meta.uid => {}
+        match whole.metadata.controller_key() {
+            Some(owner) if owner == self.key() => {}
             Some(_) => return Ok(None),
+            // The Workload of pods, or of a set of pods.
+            None if self.objects.is_of_others(whole, |_| false) => return Ok(None),
             None => {
                 let mut owners =
                     whole.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -250,6 +258,9 @@ impl<'a> View<'a> {
         if let Some(name) = prebuilt_workload(job) {
             if !self.kind.is_suspended(job) {
                 return self.stop(None, "missing workload");
+            }
+            if self.objects.workload(&self.job.metadata.namespace, name).is_some() {
+                return tell_taken(name);
             }
             tracing::debug!(job = self.job.metadata.name, "waits for the Workload {name}");
             return AWAIT;

@@ -34,8 +34,8 @@ pub(super) enum Write {
     Workload(Box<Whole>, Value),
     /// Deletes a Workload.
     DeleteWorkload(Box<Whole>),
-    /// Deletes the Workload of a group of pods. It stays until they are stopped.
-    DeleteGroup(Box<Whole>),
+    /// Deletes Workloads of groups of pods. They stay until those are stopped.
+    DeleteGroups(Vec<Whole>),
     /// Writes the admission status of a Workload.
     Admission(Box<Workload>, Box<Status>),
     /// Writes a condition of a Workload.
@@ -110,7 +110,6 @@ impl Write {
             Self::Create(workloads) => workloads.iter().map(absent).collect(),
             Self::Workload(object, _)
             | Self::DeleteWorkload(object)
-            | Self::DeleteGroup(object)
             | Self::Condition(object, _)
             | Self::Reclaimable(object, _)
             | Self::JobStatus(_, object, _)
@@ -122,6 +121,7 @@ impl Write {
                 vec![Before::Version(meta.uid.clone(), meta.resource_version.clone())]
             }
             Self::Job(_, job) => vec![target(job)],
+            Self::DeleteGroups(workloads) => workloads.iter().map(|whole| target(&whole.value)).collect(),
             Self::Pods(writes) => writes.iter().map(PodWrite::target).collect(),
         }
     }
@@ -133,10 +133,7 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
         Write::Create(workloads) => create(client, workloads).await,
         Write::Workload(workload, patch) => merge(client, &workload, &patch).await,
         Write::DeleteWorkload(workload) => delete(client, &workload).await,
-        Write::DeleteGroup(workload) => {
-            let meta = &workload.metadata;
-            path(KueueKind::Workload, &meta.namespace).delete(client, &meta.name, &meta.uid).await
-        }
+        Write::DeleteGroups(workloads) => delete_groups(client, workloads).await,
         Write::Admission(workload, status) => admission(client, *workload, *status).await,
         Write::Condition(workload, condition) => {
             let manager = match &*condition.kind {
@@ -192,6 +189,16 @@ async fn create(client: &Client, workloads: Vec<Value>) -> Result<(), Error> {
     };
     let created = stream::iter(workloads).map(create).buffer_unordered(WRITES_MAX);
     created.fold(Ok(()), |sum, created| async { sum.and(created) }).await
+}
+
+/// Deletes Workloads, and leaves their finalizers. All are tried; the first error counts.
+async fn delete_groups(client: &Client, workloads: Vec<Whole>) -> Result<(), Error> {
+    let delete = async |workload: Whole| {
+        let meta = &workload.metadata;
+        path(KueueKind::Workload, &meta.namespace).delete(client, &meta.name, &meta.uid).await
+    };
+    let deleted = stream::iter(workloads).map(delete).buffer_unordered(WRITES_MAX);
+    deleted.fold(Ok(()), |sum, deleted| async { sum.and(deleted) }).await
 }
 
 /// Writes pods. All are tried; the first error counts.

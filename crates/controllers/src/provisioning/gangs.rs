@@ -11,10 +11,10 @@ mod step;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::MicroTime;
 use api::appwrapper::{AppWrapper, Group};
 use api::provisioning::ProvisioningRequest;
 use api::provisioning::gang::{self, GangRequest, Need};
+use api::{MicroTime, OwnerKey};
 use index::remove_from;
 use kube::Client;
 use serde::Deserialize;
@@ -60,10 +60,10 @@ pub(super) struct Objects {
     wrappers: BTreeMap<String, Asking>,
     /// Requests by uid.
     requests: BTreeMap<String, ProvisioningRequest>,
-    /// The uids of requests by the uid of their controller.
-    requests_of: BTreeMap<String, BTreeSet<String>>,
-    /// The names of templates by the uid of their controller.
-    templates_of: BTreeMap<String, BTreeSet<(String, String)>>,
+    /// The uids of requests by their controller.
+    requests_of: BTreeMap<OwnerKey, BTreeSet<String>>,
+    /// The uids and names of templates by their controller.
+    templates_of: BTreeMap<OwnerKey, BTreeSet<(String, String)>>,
 }
 
 /// An AppWrapper that asks for nodes, or has asked.
@@ -162,7 +162,7 @@ impl GangProvisioning {
                 Step::Write(write) => self.start(wrapper, *write),
                 Step::Wait(until) => self.queue.add_at(until, wrapper),
                 Step::Refuse(why) => self.tell(&wrapper, true, "NoNodesRequested", &why),
-                Step::Nothing => self.queue.forget_failures(&wrapper),
+                Step::Nothing => self.queue.rest(&wrapper),
             }
         }
     }
@@ -185,7 +185,6 @@ impl GangProvisioning {
         }
         match result {
             Ok(()) => {
-                self.queue.forget_failures(&wrapper);
                 if let Write::CreateRequest { request, .. } = write {
                     let text = format!("Created ProvisioningRequest: {}", request["metadata"]["name"]);
                     self.tell(&wrapper, false, "ProvisioningRequestCreated", &text);
@@ -223,6 +222,13 @@ impl GangProvisioning {
     }
 }
 
+impl Asking {
+    /// What an owner reference to the AppWrapper names.
+    fn key(&self) -> OwnerKey {
+        self.whole.metadata.key(&self.group.api_version(), api::appwrapper::KIND)
+    }
+}
+
 impl Objects {
     /// Applies a change. Returns the uid of the AppWrapper to look at.
     fn apply(&mut self, source: ProvisioningSource, change: Change) -> Option<String> {
@@ -232,28 +238,28 @@ impl Objects {
             (ProvisioningSource::Wrapper(_), Deleted(uid, _)) => self.wrappers.remove(&uid).map(|_| uid),
             (ProvisioningSource::Request, Applied(request)) => {
                 let request = ProvisioningRequest::deserialize(&request.value).ok()?;
-                let owner = request.metadata.controller()?.uid.clone();
+                let owner = request.metadata.controller_key()?;
                 self.requests_of.entry(owner.clone()).or_default().insert(request.metadata.uid.clone());
                 self.requests.insert(request.metadata.uid.clone(), request);
-                Some(owner)
+                Some(owner.uid)
             }
             (ProvisioningSource::Request, Deleted(uid, _)) => {
-                let owner = self.requests.remove(&uid)?.metadata.controller()?.uid.clone();
+                let owner = self.requests.remove(&uid)?.metadata.controller_key()?;
                 remove_from(&mut self.requests_of, &owner, &uid);
-                Some(owner)
+                Some(owner.uid)
             }
             (ProvisioningSource::Template, Applied(template)) => {
                 let meta = &template.metadata;
-                let owner = meta.controller()?.uid.clone();
+                let owner = meta.controller_key()?;
                 let key = (meta.uid.clone(), meta.name.clone());
                 self.templates_of.entry(owner.clone()).or_default().insert(key);
-                Some(owner)
+                Some(owner.uid)
             }
             (ProvisioningSource::Template, Deleted(uid, name)) => {
                 let key = (uid, name);
                 let owner = self.templates_of.iter().find(|(_, keys)| keys.contains(&key))?.0.clone();
                 remove_from(&mut self.templates_of, &owner, &key);
-                Some(owner)
+                Some(owner.uid)
             }
             _ => None,
         }
@@ -272,8 +278,9 @@ impl Objects {
             other => other.map(|_| None),
         };
         let asks = !matches!(wanted, Ok(None));
-        let has_asked = self.requests_of.contains_key(&uid)
-            || self.templates_of.contains_key(&uid)
+        let key = meta.key(&group.api_version(), api::appwrapper::KIND);
+        let has_asked = self.requests_of.contains_key(&key)
+            || self.templates_of.contains_key(&key)
             || meta.annotations.contains_key(gang::REQUEST);
         if !asks && !has_asked {
             return self.wrappers.remove(&uid).map(|_| uid);
@@ -284,12 +291,12 @@ impl Objects {
         Some(uid)
     }
 
-    fn requests_of(&self, wrapper: &str) -> impl Iterator<Item = &ProvisioningRequest> {
-        self.requests_of.get(wrapper).into_iter().flatten().filter_map(|uid| self.requests.get(uid))
+    fn requests_of(&self, asking: &Asking) -> impl Iterator<Item = &ProvisioningRequest> {
+        self.requests_of.get(&asking.key()).into_iter().flatten().filter_map(|uid| self.requests.get(uid))
     }
 
-    fn templates_of(&self, wrapper: &str) -> impl Iterator<Item = &(String, String)> {
-        self.templates_of.get(wrapper).into_iter().flatten()
+    fn templates_of(&self, asking: &Asking) -> impl Iterator<Item = &(String, String)> {
+        self.templates_of.get(&asking.key()).into_iter().flatten()
     }
 
     /// Whether a write is shown.

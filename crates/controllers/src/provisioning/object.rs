@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use api::MicroTime;
 use api::appwrapper::{self, Group};
 use api::kueue::jobs::Flavor;
 use api::kueue::objects::{AdmissionCheck, ProvisioningRequestConfig, ResourceFlavor};
 use api::kueue::provisioning::CONTROLLER;
 use api::kueue::workload::API_VERSION;
 use api::provisioning::{self, ProvisioningRequest};
+use api::{MicroTime, OwnerKey};
 use index::{Kind, remove_from};
 use kube::runtime::watcher;
 use serde::Deserialize;
@@ -107,8 +107,8 @@ pub(super) struct Objects {
     pub(super) workloads: BTreeMap<String, Whole>,
     /// Requests by uid.
     requests: BTreeMap<String, ProvisioningRequest>,
-    /// The uids of requests by the uid of their Workload.
-    requests_of: BTreeMap<String, BTreeSet<String>>,
+    /// The uids of requests by their Workload.
+    requests_of: BTreeMap<OwnerKey, BTreeSet<String>>,
     /// Templates by uid.
     templates: BTreeMap<String, Whole>,
     /// By namespace and name: the uids of templates.
@@ -129,6 +129,11 @@ fn decoded<T: for<'de> Deserialize<'de> + Default>(whole: &Whole) -> T {
         tracing::warn!(name = whole.metadata.name, %error, "an object cannot be decoded");
         T::default()
     })
+}
+
+/// What an owner reference to a Workload names.
+pub(super) fn key_of(workload: &Whole) -> OwnerKey {
+    workload.metadata.key(API_VERSION, "Workload")
 }
 
 impl Objects {
@@ -181,7 +186,7 @@ impl Objects {
         let uid = workload.metadata.uid.clone();
         let has_checks =
             workload.value["status"]["admissionChecks"].as_array().is_some_and(|list| !list.is_empty());
-        if has_checks || self.requests_of.contains_key(&uid) {
+        if has_checks || self.requests_of.contains_key(&key_of(&workload)) {
             self.workloads.insert(uid.clone(), workload);
             return vec![Item::Workload(uid)];
         }
@@ -191,21 +196,21 @@ impl Objects {
 
     fn request(&mut self, request: ProvisioningRequest) -> Vec<Item> {
         let uid = request.metadata.uid.clone();
-        let concerned = request.metadata.controller().map(|owner| owner.uid.clone());
-        if let Some(owner) = &concerned {
+        let owner = request.metadata.controller_key();
+        if let Some(owner) = &owner {
             self.requests_of.entry(owner.clone()).or_default().insert(uid.clone());
         }
         self.requests.insert(uid, request);
-        concerned.map(Item::Workload).into_iter().collect()
+        owner.and_then(|owner| self.workload_named(&owner)).into_iter().collect()
     }
 
     fn forget_request(&mut self, uid: &str) -> Vec<Item> {
         let request = self.requests.remove(uid);
-        let Some(owner) = request.and_then(|request| request.metadata.controller().cloned()) else {
+        let Some(owner) = request.and_then(|request| request.metadata.controller_key()) else {
             return Vec::new();
         };
-        remove_from(&mut self.requests_of, &owner.uid, uid);
-        vec![Item::Workload(owner.uid)]
+        remove_from(&mut self.requests_of, &owner, uid);
+        self.workload_named(&owner).into_iter().collect()
     }
 
     fn template(&mut self, template: Whole) -> Vec<Item> {
@@ -227,9 +232,19 @@ impl Objects {
 
     /// The Workload that owns a template, or the request of which owns it.
     fn owner_of(&self, template: &Whole) -> Vec<Item> {
-        let Some(owner) = template.metadata.controller() else { return Vec::new() };
-        let request = self.requests.get(&owner.uid).and_then(|request| request.metadata.controller());
-        vec![Item::Workload(request.unwrap_or(owner).uid.clone())]
+        let Some(owner) = template.metadata.controller_key() else { return Vec::new() };
+        let of_request = self
+            .requests
+            .get(&owner.uid)
+            .filter(|request| request.metadata.key(provisioning::API_VERSION, provisioning::KIND) == owner)
+            .and_then(|request| request.metadata.controller_key());
+        self.workload_named(&of_request.unwrap_or(owner)).into_iter().collect()
+    }
+
+    /// The Workload that an owner reference names, if it is there.
+    fn workload_named(&self, owner: &OwnerKey) -> Option<Item> {
+        let workload = self.workloads.get(&owner.uid).filter(|workload| key_of(workload) == *owner)?;
+        Some(Item::Workload(workload.metadata.uid.clone()))
     }
 
     /// A check and the Workloads that have it.
@@ -250,8 +265,8 @@ impl Objects {
     }
 
     /// The requests of a Workload.
-    pub(super) fn requests_of(&self, workload: &str) -> impl Iterator<Item = &ProvisioningRequest> {
-        self.requests_of.get(workload).into_iter().flatten().filter_map(|uid| self.requests.get(uid))
+    pub(super) fn requests_of(&self, workload: &Whole) -> impl Iterator<Item = &ProvisioningRequest> {
+        self.requests_of.get(&key_of(workload)).into_iter().flatten().filter_map(|uid| self.requests.get(uid))
     }
 
     /// A template by name.

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::ProvisioningConfig;
 use super::execute::Write;
-use super::object::{Item, Objects, Refusal};
+use super::object::{Item, Objects, Refusal, key_of};
 use crate::watched::Whole;
 
 /// One write, then these Events.
@@ -134,7 +134,7 @@ impl<'a> View<'a> {
     }
 
     fn delete_all_but(&self, used: &[&str]) -> Option<Step> {
-        let mut requests = self.objects.requests_of(&self.whole.metadata.uid);
+        let mut requests = self.objects.requests_of(self.whole);
         let unused = requests.find(|request| {
             !request.metadata.is_deleting() && !used.contains(&request.metadata.uid.as_str())
         })?;
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
                 |error| tracing::warn!(workload = self.whole.metadata.name, %error, "no request is made"),
             )
             .ok()?;
-        let requests = self.objects.requests_of(&self.whole.metadata.uid).filter_map(|request| {
+        let requests = self.objects.requests_of(self.whole).filter_map(|request| {
             let attempt = attempt(&request.metadata.name, &self.whole.metadata.name, &state.name)?;
             (is_of_config(request, spec) && !request.metadata.is_deleting()).then_some((attempt, request))
         });
@@ -311,8 +311,8 @@ impl<'a> View<'a> {
         let (workload, namespace) = (&self.whole.metadata.uid, &self.whole.metadata.namespace);
         let template = request.spec.pod_sets.iter().find_map(|pods| {
             let template = self.objects.template_named(namespace, &pods.pod_template_ref.name)?;
-            let owner = template.metadata.controller();
-            owner.is_none_or(|owner| owner.uid == *workload).then_some(template)
+            let owner = template.metadata.controller_key();
+            owner.is_none_or(|owner| owner == key_of(self.whole)).then_some(template)
         })?;
         let owners = template.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let mut owners: Vec<Value> = owners.filter(|owner| owner["uid"] != **workload).cloned().collect();

@@ -22,7 +22,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tower::ServiceExt;
+use tower::{Service as _, ServiceExt};
 
 pub(crate) use api::appwrapper::Group;
 
@@ -418,4 +418,18 @@ pub(crate) fn rest(status: &Value) -> Value {
     let mut status = status.clone();
     status.as_object_mut().unwrap().retain(|key, _| key != "conditions" && !key.ends_with("timestamp"));
     status
+}
+
+/// A client that records every write.
+pub(crate) fn recording(cluster: &Cluster) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let writes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (service, notes) = (cluster.service.clone(), writes.clone());
+    let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        if request.method() != http::Method::GET {
+            notes.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        }
+        let mut service = service.clone();
+        async move { service.call(request).await }
+    });
+    (Client::new(connection, "default"), writes)
 }

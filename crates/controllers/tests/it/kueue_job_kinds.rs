@@ -463,8 +463,11 @@ async fn a_ray_job_on_a_cluster_that_is_there_and_the_jobs_of_an_app_wrapper_are
     let selector = json!({"clusterSelector": {"ray.io/cluster": "shared"}, "entrypoint": "python"});
     jobs.submit("guest", selector).await;
     jobs.merge("guest", json!({"spec": {"suspend": false}})).await;
-    cluster.submit_config_map("w").await;
     let version = Group::Mcad.api_version();
+    let object = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "wrapped"}, "spec": ray_job(1)});
+    let wrapper = json!({"apiVersion": version, "kind": "AppWrapper", "metadata": {"name": "w"},
+        "spec": {"resources": {"GenericItems": [{"replicas": 1, "generictemplate": object}]}}});
+    cluster.submit(wrapper).await;
     let wrapper = cluster.api(&wrappers(Group::Mcad), "default").get("w").await.unwrap().metadata;
     let wrapper = json!({"apiVersion": version, "kind": "AppWrapper", "name": "w", "uid": wrapper.uid,
         "controller": true});

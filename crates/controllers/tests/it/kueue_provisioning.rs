@@ -126,6 +126,28 @@ async fn a_workload_is_admitted_when_its_nodes_are_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_in_another_namespace_says_nothing_about_a_workload_that_it_names_as_its_controller() {
+    let cluster = cluster(json!({})).await;
+    let _controller = controller(&cluster);
+    submit(&cluster, "train", "team", 0, 2, 1).await;
+    let own = request(&cluster, "train-nodes-1").await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "intruder"}});
+    cluster.create_as(&resource("v1", "Namespace", "namespaces"), "", namespace).await;
+    let metadata = json!({"name": "train-nodes-2", "ownerReferences": own.metadata.owner_references});
+    let forged = json!({"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
+        "metadata": metadata, "spec": own.data["spec"]});
+    let forged = cluster.create_as(&requests(), "intruder", forged).await;
+    tokio::time::sleep(std::time::Duration::from_hours(1)).await;
+    for (kept, namespace) in [(&own, "default"), (&forged, "intruder")] {
+        let name = kept.metadata.name.as_deref().unwrap();
+        let found = cluster.api(&requests(), namespace).get(name).await.unwrap();
+        assert_eq!(found.metadata.uid, kept.metadata.uid);
+    }
+    answer(&cluster, "train-nodes-1", &[("Accepted", true, "queued"), ("Provisioned", true, "there")]).await;
+    check_is(&cluster, "train", "Ready", "there").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_request_is_followed_by_another_one_until_the_limit() {
     let cluster = cluster(json!({"retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 5}})).await;
     let _controller = controller(&cluster);

@@ -8,26 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::jobs::*;
 use crate::common::kueue::*;
-use crate::common::{Cluster, Group, example, renamed, resource, wrappers};
+use crate::common::{Cluster, Group, example, recording, renamed, resource, wrappers};
 use controllers::{Config, Kueue};
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use tower::Service as _;
-
-/// A client that records every write.
-fn recording(cluster: &Cluster) -> (Client, Arc<Mutex<Vec<String>>>) {
-    let writes: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (service, notes) = (cluster.service.clone(), writes.clone());
-    let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        if request.method() != http::Method::GET {
-            notes.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
-        }
-        let mut service = service.clone();
-        async move { service.call(request).await }
-    });
-    (Client::new(connection, "default"), writes)
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_dispatch_takes_two_status_writes_and_its_objects_and_a_wait_one_status_write_and_an_event() {

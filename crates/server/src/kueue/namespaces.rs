@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::appwrapper;
+use api::kueue::jobs::{JOB_KINDS, controller};
 use api::kueue::webhooks::{DEFAULT, JobDefaults};
 use api::kueue::{GROUP, V1BETA2};
 use futures::future::{BoxFuture, join3};
@@ -13,6 +15,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{Config, DefaultBackoff};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::Value;
 
 use crate::registration::resource;
 
@@ -27,6 +30,7 @@ type Metadata = PartialObjectMeta<DynamicObject>;
 /// What watches have shown of the cluster. Clones share it.
 #[derive(Clone)]
 pub struct Namespaces {
+    client: Client,
     all: Store<Metadata>,
     queues: Store<Metadata>,
     classes: Store<Metadata>,
@@ -46,7 +50,7 @@ impl Namespaces {
         let (queues, of_queues) = reflected(client, queues(), named());
         let (classes, of_classes) = reflected(client, classes(), named());
         let watches = Box::pin(join3(of_namespaces, of_queues, of_classes).map(|_| ()));
-        (Self { all, queues, classes }, watches)
+        (Self { client: client.clone(), all, queues, classes }, watches)
     }
 
     /// Completes when everything has been read once, or after a few seconds: an answer that is late is none.
@@ -62,8 +66,34 @@ impl Namespaces {
             namespace_labels: self.all.get(&key(namespace, namespaces())).map(labels),
             has_queue: self.queues.get(&key(DEFAULT, queues()).within(namespace)).is_some(),
             has_class: self.classes.get(&key(DEFAULT, classes())).is_some(),
+            is_ownerless: false,
         }
     }
+
+    /// Whether a job that is created in a namespace names a controller that is not there. If the API server does not say, the claim
+    /// counts, and the controller looks at it later.
+    pub(crate) async fn is_ownerless(&self, namespace: &str, job: &Value) -> bool {
+        let owner = controller(job);
+        let [version, kind, name, uid] =
+            ["apiVersion", "kind", "name", "uid"].map(|field| owner[field].as_str().unwrap_or_default());
+        let Some(plural) = plural(version, kind).filter(|_| !name.is_empty()) else { return false };
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let api: Api<Metadata> =
+            Api::namespaced_with(self.client.clone(), namespace, &resource(group, version, kind, plural));
+        match tokio::time::timeout(FIRST_MAX, api.get_metadata(name)).await {
+            Ok(Ok(found)) => found.metadata.uid.as_deref() != Some(uid),
+            Ok(Err(kube::Error::Api(why))) => why.code == 404,
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+}
+
+/// The resource of the objects that queue for others: AppWrappers and jobs.
+fn plural(version: &str, kind: &str) -> Option<&'static str> {
+    if kind == appwrapper::KIND {
+        return Some(appwrapper::PLURAL);
+    }
+    JOB_KINDS.iter().find(|known| known.is_kind_of(version, kind)).map(|known| known.plural)
 }
 
 fn namespaces() -> ApiResource {

@@ -4,7 +4,7 @@ use api::kueue::feature_gates::FeatureGates;
 use api::kueue::webhooks::JobRules;
 use base64::Engine as _;
 use serde_json::{Value, json};
-use server::kueue::Webhooks;
+use server::kueue::{Namespaces, Webhooks};
 
 fn answer(path: &str, request: &Value) -> Value {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
@@ -102,6 +102,39 @@ fn objects_are_converted_together() {
     let message = failed["result"]["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("Thing b: "), "{message}");
     assert!(failed.get("convertedObjects").is_none());
+}
+
+#[tokio::test]
+async fn a_controller_that_is_not_there_takes_no_new_pod_past_its_queue() {
+    let server = apiserver::ApiServer::new(apiserver::Config::default());
+    let service = apiserver::Service::new(server, std::sync::Arc::new(jiff::Timestamp::now));
+    let client = kube::Client::new(service, "default");
+    let (namespaces, _) = Namespaces::watch(&client);
+    let rules = JobRules { frameworks: vec!["pod".into(), "batch/job".into()], ..JobRules::default() };
+    let webhooks = Webhooks::new(&FeatureGates::default(), rules).knowing(namespaces);
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "there"}, "spec": {"template": template}});
+    let jobs = kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("batch", "v1", "Job"));
+    let api: kube::Api<kube::core::DynamicObject> = kube::Api::namespaced_with(client, "default", &jobs);
+    let job = serde_json::from_value(job).expect("it is an object");
+    let job = api.create(&kube::api::PostParams::default(), &job).await.expect("the Job is created");
+    let real = ("batch/v1", "Job", "there", job.metadata.uid.expect("it has a uid"));
+    let gone = ("batch/v1", "Job", "there", "another".to_owned());
+    let app_wrapper = ("workload.codeflare.dev/v1beta1", "AppWrapper", "gone", "u".to_owned());
+    let other_group = ("example.com/v1", "AppWrapper", "gone", "u".to_owned());
+    for ((version, kind, name, uid), is_gated) in
+        [(real, false), (gone, true), (app_wrapper, true), (other_group, true)]
+    {
+        let owner =
+            json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true});
+        let metadata = json!({"name": "p", "namespace": "default", "ownerReferences": [owner],
+            "labels": {"kueue.x-k8s.io/queue-name": "team"}});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]});
+        let request = json!({"uid": "1", "operation": "CREATE", "namespace": "default", "object": pod});
+        let answer = webhooks.review("/mutate--v1-pod", json!({ "request": request })).await;
+        let answer = answer.expect("the path is served").expect("the review is well-formed");
+        assert_eq!(answer["response"]["patch"].is_string(), is_gated, "{version} {kind} {name} {uid}");
+    }
 }
 
 #[test]

@@ -8,14 +8,16 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::pods::{
-    FAST_ADMISSION, GROUP_INDEX, GROUP_TOTAL, IS_GROUP, POD, RETRIABLE, SERVING, group_total, has_finalizer,
-    is_deleting, is_ended, is_gated, is_ready, is_runnable_or_succeeded, phase, pod_set, role, time,
+    FAST_ADMISSION, GROUP_INDEX, GROUP_TOTAL, IS_GROUP, POD, RETRIABLE, ROLE_HASH, SERVING, group_total,
+    has_finalizer, is_deleting, is_ended, is_gated, is_ready, is_runnable_or_succeeded, phase, pod_set, role,
+    time,
 };
 use super::{CopiedKeys, Finished, Priority, annotation, copied_annotations, entries};
 use crate::MicroTime;
 use crate::kueue::FINALIZER;
 use crate::kueue::status::ReclaimablePods;
 use crate::kueue::workload::API_VERSION;
+use crate::pod::effective_request;
 use crate::value::list;
 
 /// The most roles of a group: pod sets of a Workload.
@@ -155,6 +157,15 @@ impl<'a> PodGroup<'a> {
         } else {
             pod_sets(&active)
         };
+        for pod in &active {
+            let set = sets.iter().find(|set| set["name"] == role(pod)).filter(|set| !fits(pod, set));
+            if set.is_some() {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                return Err(invalid(format!(
+                    "pod '{name}' asks for more than other pods with its '{ROLE_HASH}': remove this annotation"
+                )));
+            }
+        }
         if sets.is_empty() {
             return Err(invalid("failed to find a runnable pod in the group".to_owned()));
         }
@@ -256,6 +267,9 @@ impl<'a> PodGroup<'a> {
                 pods.iter().copied().filter(|pod| set["name"] == role(pod)).collect()
             };
             let (mut active, mut ended) = (of(&active), of(&inactive));
+            if is_charged_by_pods(workload) {
+                found.excess.extend(active.extract_if(.., |pod| !fits(pod, set)));
+            }
             let count =
                 set["count"].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
             found.absent += match (self.is_fast(), active.len()) {
@@ -280,8 +294,23 @@ impl<'a> PodGroup<'a> {
     /// Whether the Workload of another author is for this group.
     pub fn is_equivalent(&self, workload: &Value, is_finished: bool) -> bool {
         let (active, _) = self.partition();
-        is_part_of(&pod_sets(&active), list(workload, &["spec", "podSets"]), is_finished)
+        let sets = list(workload, &["spec", "podSets"]);
+        let fit = |pod: &Value| sets.iter().any(|set| set["name"] == role(pod) && fits(pod, set));
+        is_part_of(&pod_sets(&active), sets, is_finished)
+            && (!is_charged_by_pods(workload) || active.iter().all(|pod| fit(pod)))
     }
+}
+
+/// Whether the templates of a Workload are its pods, and not those of a set of pods, to which admission adds requests later.
+fn is_charged_by_pods(workload: &Value) -> bool {
+    list(workload, &["metadata", "ownerReferences"]).iter().all(|owner| owner["kind"] == "Pod")
+}
+
+/// Whether a pod asks for no more than its pod set is charged for. Its role is a claim of its author.
+fn fits(pod: &Value, set: &Value) -> bool {
+    let request = |spec: &Value| effective_request(spec).unwrap_or_default();
+    let (asked, charged) = (request(&pod["spec"]), request(&set["template"]["spec"]));
+    asked.iter().all(|(resource, amount)| amount <= charged.get(resource))
 }
 
 fn owner(pod: &Value) -> Value {

@@ -9,7 +9,7 @@ use super::{Context, DEFAULT, Gates, JobDefaults, JobRules, Operation, ReviewedK
 use super::{
     deployment, elastic, gates as gated_by, leader_worker_set, pod, ray, spark, statefulset, topology,
 };
-use crate::appwrapper::{self, components::has_components};
+use crate::appwrapper::{self, Group, components::has_components};
 use crate::kueue::jobs::topology::{GROUP as POD_SET_GROUP, follow_one, truth};
 use crate::kueue::jobs::train_job::PATCH_MANAGER;
 use crate::kueue::jobs::{
@@ -17,6 +17,7 @@ use crate::kueue::jobs::{
     annotation, controller, prebuilt_workload, queue_name, set_at,
 };
 use crate::value::list;
+use crate::wrapped_kinds::group;
 
 /// The label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -55,7 +56,7 @@ pub(super) fn default(
             if is_managed {
                 kind.set_suspended(job, true);
             }
-            if is_managed || is_owned(job, &context.jobs) {
+            if is_managed || is_owned(job, known, &context.jobs) {
                 elastic::gate(kind, job, &context.gates);
             }
             match kind.plural {
@@ -71,7 +72,7 @@ pub(super) fn default(
 /// Gives a job the queue and the class with the name `default`. Returns whether it waits for a queue.
 pub(super) fn complete(job: &mut Value, known: &JobDefaults, context: &Context) -> bool {
     let rules = &context.jobs;
-    if is_owned(job, rules) || !is_selected(job, known, rules) {
+    if is_owned(job, known, rules) || !is_selected(job, known, rules) {
         return false;
     }
     if known.has_queue && queue_name(job).is_empty() {
@@ -123,12 +124,19 @@ pub(super) fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) ->
 
 /// Whether another object queues for this job: an AppWrapper, or a job of a managed kind. The controller knows whether that one
 /// has a queue.
-pub(super) fn is_owned(job: &Value, rules: &JobRules) -> bool {
+pub(super) fn is_owned(job: &Value, known: &JobDefaults, rules: &JobRules) -> bool {
+    !known.is_ownerless && names_owner(job, rules)
+}
+
+/// Whether a job names an AppWrapper, or a job of a managed kind, as its controller.
+pub(super) fn names_owner(job: &Value, rules: &JobRules) -> bool {
     let owner = controller(job);
     let [version, kind] = ["apiVersion", "kind"].map(|field| owner[field].as_str().unwrap_or_default());
+    let is_wrapper =
+        kind == appwrapper::KIND && Group::ALL.iter().any(|known| known.name() == group(version));
     let is_other =
         |name: &String| JobKind::of_framework(name).is_some_and(|known| known.is_kind_of(version, kind));
-    kind == appwrapper::KIND
+    is_wrapper
         || managed(rules).any(|known| known.is_kind_of(version, kind))
         || rules.others.iter().any(is_other)
 }

@@ -134,7 +134,7 @@ fn check_group_update(pod: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 /// The warning about a pod that is managed beside its owner.
 pub(super) fn warning(pod: &Value, operation: Operation, rules: &JobRules) -> Option<String> {
     let is_held = operation == Operation::Update && annotation(pod, SUSPENDED_BY).is_some();
-    let is_twice = job::label(pod, MANAGED) == Some(IS_MANAGED) && job::is_owned(pod, rules);
+    let is_twice = job::label(pod, MANAGED) == Some(IS_MANAGED) && job::names_owner(pod, rules);
     (is_twice && !is_held).then(|| {
         format!(
             "pod owner is managed by kueue, label '{MANAGED}={IS_MANAGED}' might lead to unexpected behaviour"

@@ -23,7 +23,7 @@ pub(super) fn complete(set: &mut Value, known: &JobDefaults, context: &Context) 
 pub(super) fn is_queued(set: &Value, known: &JobDefaults, context: &Context) -> bool {
     let rules = &context.jobs;
     let is_selected = || rules.manages_unnamed && job::is_selected(set, known, rules);
-    !is_deleting(set) && !job::is_owned(set, rules) && (!queue_name(set).is_empty() || is_selected())
+    !is_deleting(set) && !job::is_owned(set, known, rules) && (!queue_name(set).is_empty() || is_selected())
 }
 
 fn is_deleting(set: &Value) -> bool {

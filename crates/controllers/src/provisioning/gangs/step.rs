@@ -50,13 +50,12 @@ pub(super) fn decide(objects: &Objects, asking: &Asking, now: MicroTime) -> Step
 
 /// Removes what is left of requests.
 fn clean(objects: &Objects, asking: &Asking) -> Option<Step> {
-    let uid = &asking.whole.metadata.uid;
-    let request = objects.requests_of(uid).find(|request| !request.metadata.is_deleting());
+    let request = objects.requests_of(asking).find(|request| !request.metadata.is_deleting());
     if let Some(request) = request {
         return Some(Write::DeleteRequest(Box::new(request.clone())).into());
     }
     let namespace = &asking.whole.metadata.namespace;
-    if let Some((uid, name)) = objects.templates_of(uid).next() {
+    if let Some((uid, name)) = objects.templates_of(asking).next() {
         let (namespace, name, uid) = (namespace.clone(), name.clone(), uid.clone());
         return Some(Write::DeleteTemplate { namespace, name, uid }.into());
     }
@@ -74,7 +73,7 @@ fn annotate(asking: &Asking, value: &Value) -> Step {
 fn ask(objects: &Objects, asking: &Asking, (class, wanted): (&str, &GangRequest), now: MicroTime) -> Step {
     let meta = &asking.whole.metadata;
     let attempt = |request: &ProvisioningRequest| wanted.attempt(request, &meta.name, class);
-    let known = || objects.requests_of(&meta.uid).filter(|request| !request.metadata.is_deleting());
+    let known = || objects.requests_of(asking).filter(|request| !request.metadata.is_deleting());
     let last = known().filter_map(|request| Some((attempt(request)?, request))).max_by_key(|(at, _)| *at);
     let unused =
         known().find(|request| last.is_none_or(|(_, last)| last.metadata.uid != request.metadata.uid));
@@ -83,7 +82,7 @@ fn ask(objects: &Objects, asking: &Asking, (class, wanted): (&str, &GangRequest)
     }
     let next = match last {
         None => {
-            let highest = objects.requests_of(&meta.uid).map(|request| gang::attempt_of(request, &meta.name));
+            let highest = objects.requests_of(asking).map(|request| gang::attempt_of(request, &meta.name));
             highest.max().unwrap_or_default() + 1
         }
         Some((attempt, request)) => {
@@ -98,7 +97,7 @@ fn ask(objects: &Objects, asking: &Asking, (class, wanted): (&str, &GangRequest)
     };
     let missing = wanted.pods.iter().find(|pods| {
         let name = pods.template_name(&meta.name);
-        objects.templates_of(&meta.uid).all(|(_, known)| *known != name)
+        objects.templates_of(asking).all(|(_, known)| *known != name)
     });
     if let Some(pods) = missing {
         let template = Box::new(pods.object(asking.group, meta));
