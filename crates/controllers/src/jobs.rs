@@ -3,12 +3,14 @@
 //!
 //! - `step`: the next write about a job: a pure function of what was observed
 //! - `stop`: the steps of stopping a job, and when its quota is released
+//! - `orphan`: Workloads whose jobs are gone, or have left their queue
 //! - `owner`: jobs that another job owns
 //! - `pods`: the steps about pods, alone and in groups
 //! - `sets`: the steps about sets of pods, which make groups of them
 //! - `groups`: the steps about sets of several groups
 //! - `limits`: what a Workload can hold
 //! - `source`: what is watched
+//! - `started`: the pods that keep the quota of Workloads
 //! - `objects`: the observed jobs, Workloads, flavors and classes
 //! - `slices`: jobs that change their size while they run
 //! - `workload`: the Workload of a job
@@ -19,11 +21,13 @@
 mod groups;
 mod limits;
 mod objects;
+mod orphan;
 mod owner;
 mod pods;
 mod sets;
 mod slices;
 mod source;
+mod started;
 mod step;
 mod stop;
 mod workload;

@@ -31,6 +31,8 @@ pub(crate) struct WorkQueue<K, B> {
     /// Until when what an item has written is used up.
     spent: BTreeMap<K, MicroTime>,
     writing: BTreeSet<K>,
+    /// Those that have changed meanwhile.
+    missed: BTreeSet<K>,
     /// Items whose last write the watches have not shown yet, and when it counts as shown.
     unseen: BTreeMap<K, (B, MicroTime)>,
 }
@@ -44,6 +46,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
             failures: BTreeMap::new(),
             spent: BTreeMap::new(),
             writing: BTreeSet::new(),
+            missed: BTreeSet::new(),
             unseen: BTreeMap::new(),
         }
     }
@@ -87,6 +90,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     /// repeat it. The end of the write, the time and the watch add the item again.
     pub(crate) fn is_busy(&mut self, item: &K, now: MicroTime, is_shown: impl FnOnce(&B) -> bool) -> bool {
         if self.writing.contains(item) {
+            self.missed.insert(item.clone());
             return true;
         }
         if let Some(spent) = self.spent.get(item) {
@@ -112,9 +116,10 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
         self.writing.insert(item);
     }
 
-    /// A write has ended.
+    /// A write has ended. An item that has changed meanwhile is looked at again, also if nothing was written.
     pub(crate) fn end(&mut self, item: &K) {
         self.writing.remove(item);
+        self.dirty.extend(self.missed.take(item));
     }
 
     /// Looks at an item again when the watches show its write.

@@ -7,11 +7,14 @@ use api::kueue::jobs::leader_worker_sets::set_of;
 use api::kueue::jobs::pods::{IS_GROUP, group_name};
 use api::kueue::jobs::sets::workload_names;
 use api::kueue::jobs::{ELASTIC, Flavor, JobKind, REFERENCED, annotation, prebuilt_workload};
+use api::kueue::status::{FINISHED, QUOTA_RESERVED};
+use api::kueue::workload::JOB_UID;
 use index::remove_from;
 
 use super::JobsConfig;
 use super::source::JobsSource;
-use super::write::Before;
+use super::started::{Chain, StartedPods, chain_of, chain_of_left};
+use super::write::{Before, decoded};
 use crate::events::Subject;
 use crate::watched::{Change, Whole};
 
@@ -20,6 +23,8 @@ use crate::watched::{Change, Whole};
 pub(crate) enum JobKey {
     /// A job, or what Workloads name as the job that they are for.
     Job(OwnerKey),
+    /// A Workload of a job, by uid, that nothing owns.
+    Orphan(String),
     /// The pods of a group.
     Group {
         /// Their namespace.
@@ -62,6 +67,14 @@ pub(crate) struct Objects {
     pub(super) answers: BTreeMap<OwnerKey, (OwnerKey, bool)>,
     /// The objects that describe pods of jobs, by the positions of their kind and their uid.
     referenced: BTreeMap<(usize, usize, String), Whole>,
+    /// The uids of Workloads of jobs that nothing owns: the job was deleted, and its pods were not.
+    orphaned: BTreeSet<String>,
+    /// The uids of Workloads by the name that their pods know.
+    by_chain: BTreeMap<(String, String), BTreeSet<String>>,
+    /// The uids of jobs by the Workload that a job has left them which owned them.
+    left: BTreeMap<Chain, BTreeSet<String>>,
+    /// The pods that run with the quota of Workloads, or may start.
+    pub(super) started: StartedPods,
     /// Cluster-scoped objects by name.
     flavors: BTreeMap<String, Whole>,
     workload_classes: BTreeMap<String, Whole>,
@@ -98,17 +111,60 @@ impl Objects {
         if let (JobsSource::Workload, Change::Applied(workload)) = (source, &change) {
             keys.extend(self.group_of(workload));
             keys.extend(self.sets_of(workload));
+            keys.extend(orphan_of(workload));
         }
         if let (JobsSource::Workload, Change::Deleted(uid, _)) = (source, &change) {
             let workload = self.workloads.get(uid);
             keys.extend(workload.and_then(|workload| self.group_of(workload)));
             keys.extend(workload.into_iter().flat_map(|workload| self.sets_of(workload)));
+            // Its job may wait for the name.
+            let job = workload.and_then(|workload| workload.metadata.labels.get(JOB_UID));
+            keys.extend(job.and_then(|uid| self.key(uid)));
+        }
+        if source == JobsSource::StartedPod {
+            let chain = self.started.apply(change);
+            return chain.map(|chain| self.items_of_chain(&chain)).unwrap_or_default();
+        }
+        if let (JobsSource::Job(at), Change::Applied(job)) = (source, &change)
+            && let Some(chain) = chain_of_left(self.kinds[at], job)
+        {
+            keys.extend(self.items_of_chain(&chain));
+        }
+        if let (JobsSource::Job(at), Change::Deleted(uid, _)) = (source, &change)
+            && let Some((_, job)) = self.jobs.get(uid)
+            && let Some(chain) = chain_of_left(self.kinds[at], job)
+        {
+            keys.extend(self.items_of_chain(&chain));
         }
         let concerned = self.all_concerned(source, change);
         keys.extend(concerned.iter().map(|key| self.item(key)));
         keys.extend(concerned.iter().filter_map(|key| self.set_of(&key.uid)));
         keys.extend(concerned.iter().filter_map(|key| self.elastic_owner(&key.uid)));
         keys
+    }
+
+    /// What is looked at for the Workloads that these pods name.
+    fn items_of_chain(&self, chain: &Chain) -> Vec<JobKey> {
+        let uids = self.by_chain.get(chain).into_iter().flatten();
+        let workloads = uids.filter_map(|uid| self.workloads.get(uid));
+        workloads.flat_map(|workload| self.items_of(workload)).collect()
+    }
+
+    /// The jobs that go on with the quota of a Workload although nothing owns them.
+    pub(super) fn left_with(&self, workload: &Whole) -> impl Iterator<Item = (&'static JobKind, &Whole)> {
+        let uids = self.left.get(&chain_of(workload)).into_iter().flatten();
+        let jobs = uids.filter_map(|uid| self.jobs.get(uid)).map(|(at, job)| (self.kinds[*at], job));
+        jobs.filter(|(kind, job)| {
+            let is_over = job.metadata.is_deleting() || kind.integration.finished(&job.value).is_some();
+            !is_over && !kind.is_suspended(&job.value)
+        })
+    }
+
+    /// What is looked at for a Workload.
+    fn items_of(&self, workload: &Whole) -> Vec<JobKey> {
+        let owner = workload.metadata.controller_key().map(|owner| self.item(&owner));
+        let others = orphan_of(workload).into_iter().chain(self.group_of(workload));
+        owner.into_iter().chain(others).chain(self.sets_of(workload)).collect()
     }
 
     /// The sets of pods that a Workload is for.
@@ -239,6 +295,9 @@ impl Objects {
                 if let Some(workload) = used_by(&job) {
                     self.users.entry(workload).or_default().insert(uid.clone());
                 }
+                if let Some(chain) = chain_of_left(self.kinds[kind], &job) {
+                    self.left.entry(chain).or_default().insert(uid.clone());
+                }
                 let key = self.key_of(kind, &job);
                 self.jobs.insert(uid, (kind, *job));
                 vec![key]
@@ -258,6 +317,10 @@ impl Objects {
                     self.owned.entry(owner.clone()).or_default().insert(uid.clone());
                     concerned.push(owner);
                 }
+                if orphan_of(&workload).is_some() {
+                    self.orphaned.insert(uid.clone());
+                }
+                self.by_chain.entry(chain_of(&workload)).or_default().insert(uid.clone());
                 for set in owning_sets(&workload) {
                     self.of_sets.entry(set).or_default().insert(uid.clone());
                 }
@@ -307,13 +370,19 @@ impl Objects {
             JobsSource::WorkloadClass => Some(&mut self.workload_classes),
             JobsSource::PodClass => Some(&mut self.pod_classes),
             JobsSource::Namespace => Some(&mut self.namespaces),
-            JobsSource::Job(_) | JobsSource::Referenced(..) | JobsSource::Workload => None,
+            JobsSource::Job(_)
+            | JobsSource::Referenced(..)
+            | JobsSource::Workload
+            | JobsSource::StartedPod => None,
         }
     }
 
     /// Forgets a job. Returns what Workloads name that are for it.
     fn forget_job(&mut self, uid: &str) -> Option<OwnerKey> {
         let (at, job) = self.jobs.remove(uid)?;
+        if let Some(chain) = chain_of_left(self.kinds[at], &job) {
+            remove_from(&mut self.left, &chain, uid);
+        }
         if let Some(owner) = job.metadata.controller_key() {
             remove_from(&mut self.children, &owner, uid);
         }
@@ -344,6 +413,8 @@ impl Objects {
             remove_from(&mut self.owned, &owner, uid);
             concerned.push(owner);
         }
+        self.orphaned.remove(uid);
+        remove_from(&mut self.by_chain, &chain_of(&workload), uid);
         for set in owning_sets(&workload) {
             remove_from(&mut self.of_sets, &set, uid);
         }
@@ -367,7 +438,8 @@ impl Objects {
     /// All that there is to look at.
     pub(super) fn keys(&self) -> BTreeSet<JobKey> {
         let groups = self.workloads.values().filter_map(|workload| self.group_of(workload));
-        self.job_keys().iter().map(|key| self.item(key)).chain(groups).collect()
+        let orphans = self.orphaned.iter().map(|uid| JobKey::Orphan(uid.clone()));
+        self.job_keys().iter().map(|key| self.item(key)).chain(groups).chain(orphans).collect()
     }
 
     /// The pods of a group, the oldest first: it speaks for the group, and one that joins a group later does not.
@@ -402,6 +474,11 @@ impl Objects {
     /// The Workloads of a job.
     pub(super) fn workloads_of<'a>(&'a self, job: &OwnerKey) -> impl Iterator<Item = &'a Whole> + use<'a> {
         self.owned.get(job).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))
+    }
+
+    /// Whether a job has a Workload with quota.
+    pub(super) fn holds_quota(&self, job: &OwnerKey) -> bool {
+        self.workloads_of(job).any(has_quota)
     }
 
     /// Whether the objects of a write are shown as it has left them, or as others have since.
@@ -456,6 +533,7 @@ impl Objects {
         let found = match key {
             JobKey::Job(key) => self.job(key),
             JobKey::Group { namespace, name } => self.group(namespace, name).first().copied(),
+            JobKey::Orphan(_) => None,
         };
         let found = found.and_then(|(at, job)| Some((config.kind(at)?, job)));
         found.map_or_else(Subject::default, |(kind, job)| subject(kind.api_version, kind.kind, job))
@@ -485,6 +563,22 @@ fn owning_sets(workload: &Whole) -> impl Iterator<Item = OwnerKey> {
     let owners = workload.metadata.owner_references.iter();
     let sets = owners.filter(|owner| owner.controller != Some(true) && owner.kind != "Pod");
     sets.map(|owner| workload.metadata.owner_key(owner))
+}
+
+/// Whether a Workload was made for a job, and nothing owns it.
+pub(super) fn is_orphan(workload: &Whole) -> bool {
+    workload.metadata.owner_references.is_empty() && workload.metadata.labels.contains_key(JOB_UID)
+}
+
+/// What is looked at for a Workload that was made for a job, if nothing owns it.
+fn orphan_of(workload: &Whole) -> Option<JobKey> {
+    is_orphan(workload).then(|| JobKey::Orphan(workload.metadata.uid.clone()))
+}
+
+/// Whether a Workload has quota.
+pub(super) fn has_quota(workload: &Whole) -> bool {
+    decoded(workload)
+        .is_ok_and(|workload| workload.status.is(QUOTA_RESERVED) && !workload.status.is(FINISHED))
 }
 
 fn name_of(object: &Whole) -> (String, String) {

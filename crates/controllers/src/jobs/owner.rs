@@ -91,7 +91,8 @@ impl Objects {
                     return if owns(&owner, &wrapper.value, &object) { Ancestor::Other } else { found };
                 }
                 Some((_, parent)) => {
-                    if config.manages_unnamed || !queue_name(&parent.value).is_empty() {
+                    let is_queued = config.manages_unnamed || !queue_name(&parent.value).is_empty();
+                    if is_queued || self.holds_quota(&owner) {
                         found = Ancestor::Job(owner.clone());
                     }
                     (object, at) = (owner, parent);

@@ -85,10 +85,13 @@ impl<'a> Pods<'a> {
         }
         if self.group.is_none() && self.view.job.metadata.is_deleting() {
             let left: Vec<&Whole> = self.view.objects.workloads_of(&self.view.key()).collect();
+            if let Some(step) = left.iter().find_map(|whole| self.view.await_pods(whole)) {
+                return step;
+            }
             if let Some(step) = left.first().and_then(|whole| self.release_evicted(whole)) {
                 return step;
             }
-            let step = left_behind(self.view.config, &left, self.view.now);
+            let step = left_behind(self.view.objects, self.view.config, &left, self.view.now);
             let is_done = matches!(step, JobStep::Await(None));
             return if is_done { self.release(|_| true).unwrap_or(AWAIT) } else { step };
         }
@@ -117,11 +120,13 @@ impl<'a> Pods<'a> {
             if whole.metadata.controller().is_some() || self.is_of_others(whole) {
                 return Ok(None);
             }
+            let group = group.within(&whole.value);
             Self::own(&group, whole, &group.pods)?;
             if !is_finished && !group.is_equivalent(&whole.value, is_finished) {
                 let text = "The prebuilt workload is out of sync with its user job";
                 return Err(self.view.finish(&owned, "OutOfSync", text, Vec::new()));
             }
+            self.group = Some(group);
             return Ok(Some((owned, 0)));
         }
         // Its pods would run with the quota of another job.
@@ -322,7 +327,8 @@ impl<'a> Pods<'a> {
         if meta.is_deleting() {
             let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total: true };
             let release = || self.group.as_ref().and_then(|_| self.release(|_| true));
-            return self.stop(&stop).or_else(release).unwrap_or_else(release_workload);
+            let stop = self.stop(&stop).or_else(|| view.await_pods(owned.whole)).or_else(release);
+            return stop.unwrap_or_else(release_workload);
         }
         if let Some(ended) = self.finished() {
             let reason = if ended.succeeded { "Succeeded" } else { "Failed" };
@@ -386,6 +392,9 @@ impl<'a> Pods<'a> {
             let active = group.and_then(|group| group.active_until(view.now, view.config.frees_deleted_pods));
             if let Some(until) = active {
                 return await_until(until);
+            }
+            if let Some(step) = view.await_pods(owned.whole) {
+                return step;
             }
             let is_parked = self.group.is_none() && view.config.parks_lone_pods;
             return view.release_quota(owned, evicted, is_parked);

@@ -56,6 +56,10 @@ impl View<'_> {
         if !is_empty && let Some(patch) = self.patch(&whole.value) {
             return Some(silently(Write::Workload(Box::new(whole.clone()), patch)));
         }
+        let known = whole.value["spec"]["podSets"][0]["count"].as_u64();
+        if !is_empty && !status.is(QUOTA_RESERVED) && known != Some(replicas(set).into()) {
+            return Some(self.update(&owned));
+        }
         let has_pods = self.objects.pods_of(&self.key()).next().is_some();
         if !has_pods && let Some(step) = self.release_empty(&owned) {
             return Some(step);

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use api::OwnerReference;
-use api::kueue::jobs::{JobKind, QUEUE_NAME, pods::MANAGED, queue_name};
+use api::kueue::jobs::{JobKind, POD_SET, QUEUE_NAME, pods::MANAGED, queue_name};
 use api::kueue::workload::API_VERSION;
 use index::Kind;
 use kube::runtime::watcher;
 
 use super::JobsConfig;
+use super::started::{self, chain_of_left};
 use crate::observations::{Observation, Source};
 use crate::watched::{Change, Whole};
 use crate::watches::{Handlers, Watches, resource};
@@ -22,6 +23,8 @@ pub(crate) enum JobsSource {
     Referenced(usize, usize),
     /// Workloads.
     Workload,
+    /// Pods that the admission of a Workload has started.
+    StartedPod,
     /// `ResourceFlavor` objects.
     Flavor,
     /// `WorkloadPriorityClass` objects.
@@ -34,8 +37,14 @@ pub(crate) enum JobsSource {
 
 impl JobsSource {
     /// All but the jobs.
-    pub(crate) const OTHERS: [Self; 5] =
-        [Self::Workload, Self::Flavor, Self::WorkloadClass, Self::PodClass, Self::Namespace];
+    pub(crate) const OTHERS: [Self; 6] = [
+        Self::Workload,
+        Self::StartedPod,
+        Self::Flavor,
+        Self::WorkloadClass,
+        Self::PodClass,
+        Self::Namespace,
+    ];
 
     /// All of a configuration.
     pub(crate) fn of(config: &JobsConfig) -> impl Iterator<Item = Self> {
@@ -60,6 +69,7 @@ impl JobsSource {
                 (kind.api_version, kind.kind, kind.plural)
             }
             Self::Workload => (API_VERSION, "Workload", "workloads"),
+            Self::StartedPod => ("v1", "Pod", "pods"),
             Self::Flavor => (API_VERSION, "ResourceFlavor", "resourceflavors"),
             Self::WorkloadClass => (API_VERSION, "WorkloadPriorityClass", "workloadpriorityclasses"),
             Self::PodClass => ("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
@@ -73,6 +83,7 @@ impl fmt::Display for JobsSource {
         f.write_str(match self {
             Self::Job(_) => "jobs",
             Self::Referenced(..) => "objects that jobs refer to",
+            Self::StartedPod => "pods of Workloads",
             Self::Workload | Self::Flavor | Self::WorkloadClass | Self::PodClass | Self::Namespace => {
                 self.resource(&[]).2
             }
@@ -81,8 +92,8 @@ impl fmt::Display for JobsSource {
 }
 
 impl Watches {
-    /// Watches objects for the loop of the jobs. Of jobs of Kubernetes, those with the label of a queue, and those that a job of a
-    /// watched kind owns, unless others are managed, too.
+    /// Watches objects for the loop of the jobs. Of jobs of Kubernetes, those with the label of a queue, those that a job of a
+    /// watched kind owns, and those that such a job has left, unless others are managed, too.
     pub(crate) fn jobs(&mut self, source: JobsSource, config: &JobsConfig) {
         let watched: Vec<_> = config.watched().collect();
         let (api_version, kind, plural) = source.resource(&watched);
@@ -92,9 +103,11 @@ impl Watches {
         let selection = match job {
             Some(kind) if kind.is_pod() => selection.labels(&format!("{MANAGED}=true")),
             Some(kind) if is_limited && kind.is_set_of_pods() => selection.labels(QUEUE_NAME),
+            None if source == JobsSource::StartedPod => selection.labels(POD_SET),
             _ => selection,
         };
         let is_limited = is_limited && job.is_some_and(|kind| !kind.is_pod() && !kind.is_set_of_pods());
+        let is_left = move |object: &Whole| job.is_some_and(|kind| chain_of_left(kind, object).is_some());
         let is_kept = move |job: &Whole| {
             let is_kind = |owner: &OwnerReference| {
                 watched.iter().any(|kind| kind.is_kind_of(&owner.api_version, &owner.kind))
@@ -102,9 +115,12 @@ impl Watches {
             !is_limited
                 || !queue_name(&job.value).is_empty()
                 || job.metadata.controller().is_some_and(is_kind)
+                || is_left(job)
         };
         let change = move |object: Whole| {
-            if is_kept(&object) {
+            if source == JobsSource::StartedPod {
+                started::slim(object)
+            } else if is_kept(&object) {
                 Change::Applied(Box::new(object))
             } else {
                 Change::Deleted(object.metadata.uid, object.metadata.name)

@@ -1,18 +1,19 @@
 //! Decides the next write about a job: a pure function of what was observed.
 
 use api::kueue::FINALIZER;
-use api::kueue::jobs::{InjectionError, JobKind, prebuilt_workload, queue_name};
+use api::kueue::jobs::{InjectionError, JobKind, QUEUE_NAME, prebuilt_workload, queue_name};
 use api::kueue::status::{
-    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, ReclaimablePods, Status, Transition,
+    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, ReclaimablePods, Status, Transition,
 };
 use api::kueue::workload::Workload;
 use api::{MicroTime, OwnerKey};
 use serde_json::{Value, json};
 
-use super::objects::{JobKey, Objects};
+use super::objects::{JobKey, Objects, has_quota};
+use super::orphan::{Orphan, OrphanStep, is_used};
 use super::owner::{Ancestor, Question};
-use super::workload::Owned;
-use super::write::{Write, decoded};
+use super::workload::{Owned, delete_unmatched};
+use super::write::{PodWrite, Write, decoded};
 use super::{JobsConfig, pods, sets};
 use crate::events::Subject;
 use crate::kueue::write::without_finalizer;
@@ -72,10 +73,14 @@ pub(super) fn decide(
     let of = match key {
         JobKey::Job(of) => of,
         JobKey::Group { namespace, name } => return pods::decide(objects, config, namespace, name, now),
+        JobKey::Orphan(uid) => {
+            let left = objects.workloads.get(uid)?;
+            return Some(left_behind(objects, config, &[left], now));
+        }
     };
     let Some((at, job)) = objects.job(of) else {
         let left: Vec<&Whole> = objects.workloads_of(of).collect();
-        return (!left.is_empty()).then(|| left_behind(config, &left, now));
+        return (!left.is_empty()).then(|| left_behind(objects, config, &left, now));
     };
     let kind = config.kind(at)?;
     let described = objects.described(at, kind, job);
@@ -87,29 +92,91 @@ pub(super) fn decide(
     })
 }
 
-/// Ends the Workloads of a job that is gone: their quota is released.
-pub(super) fn left_behind(config: &JobsConfig, left: &[&Whole], now: MicroTime) -> JobStep {
+/// Ends the Workloads of a job that is gone, or on its way: their quota is released when their pods are gone, too.
+pub(super) fn left_behind(
+    objects: &Objects,
+    config: &JobsConfig,
+    left: &[&Whole],
+    now: MicroTime,
+) -> JobStep {
+    let mut due = None;
     for whole in left {
-        let Some(owner) = whole.metadata.controller() else { continue };
-        let is_kind = |kind: &&&JobKind| kind.is_kind_of(&owner.api_version, &owner.kind);
-        let Some(kind) = config.kinds.iter().find(is_kind) else { continue };
         let Ok(workload) = decoded(whole) else { continue };
-        let is_ended = workload.status.is(FINISHED) || whole.metadata.is_deleting();
-        if !is_ended {
-            let status = finished(&workload, "OwnerNotFound", "The workload's owner no longer exists", now);
-            return silently(Write::Orphan(kind, Box::new((*whole).clone()), Some(Box::new(status))));
-        }
-        if whole.metadata.has_finalizer(FINALIZER) {
-            return silently(Write::Orphan(kind, Box::new((*whole).clone()), None));
+        let is_finished = workload.status.is(FINISHED);
+        let owner = whole.metadata.controller();
+        let is_kind = |kind: &&&'static JobKind| {
+            owner.is_some_and(|owner| kind.is_kind_of(&owner.api_version, &owner.kind))
+        };
+        let kind = config.kinds.iter().find(is_kind).copied();
+        let goes_on = objects.left_with(whole).next();
+        let until = match goes_on {
+            Some(_) => Some(MicroTime(i64::MAX)),
+            None => objects.started.until(whole, now, config.frees_deleted_pods),
+        };
+        let orphan = |kind, next| {
+            let orphan = Orphan {
+                kind,
+                workload: (*whole).clone(),
+                manages_unnamed: config.manages_unnamed,
+                has_pods: until.is_some(),
+                next,
+            };
+            silently(Write::Orphan(Box::new(orphan)))
+        };
+        let is_stopped = workload.status.is(EVICTED) || !workload.is_active() || whole.metadata.is_deleting();
+        let is_reserved = workload.status.is(QUOTA_RESERVED) && !is_finished;
+        match (until.filter(|_| is_reserved), kind) {
+            (Some(_), _) if is_stopped => {
+                if let Some((kind, job)) = goes_on {
+                    let mut job = job.value.clone();
+                    kind.set_suspended(&mut job, true);
+                    return silently(Write::Job(kind, Box::new(job)));
+                }
+                let running = objects.started.of(whole).filter(|pod| !pod.metadata.is_deleting());
+                let writes: Vec<_> = running.map(|pod| PodWrite::Remove(Box::new(pod.clone()))).collect();
+                if !writes.is_empty() {
+                    return silently(Write::Pods(writes));
+                }
+                due = earliest(due, until);
+            }
+            // A job without the label of a queue is not watched, and runs on with the label.
+            (Some(MicroTime(i64::MAX)), Some(kind))
+                if whole.metadata.controller_key().is_none_or(|owner| objects.job(&owner).is_none()) =>
+            {
+                return orphan(kind, OrphanStep::Keep);
+            }
+            (Some(_), _) => due = earliest(due, until),
+            (None, None) if owner.is_none() => {
+                return silently(Write::DeleteWorkload(Box::new((*whole).clone())));
+            }
+            (None, Some(kind)) if !is_finished && !whole.metadata.is_deleting() => {
+                let status =
+                    finished(&workload, "OwnerNotFound", "The workload's owner no longer exists", now);
+                return orphan(kind, OrphanStep::Finish(Box::new(status)));
+            }
+            (None, Some(kind)) if whole.metadata.has_finalizer(FINALIZER) => {
+                return orphan(kind, OrphanStep::Release);
+            }
+            (None, _) => {}
         }
     }
-    AWAIT
+    JobStep::Await(due)
+}
+
+/// The earlier time.
+fn earliest(one: Option<MicroTime>, other: Option<MicroTime>) -> Option<MicroTime> {
+    one.into_iter().chain(other).filter(|time| time.0 != i64::MAX).min()
 }
 
 /// The text of the Event about a job that starts.
 pub(super) fn started_text(workload: &Workload) -> String {
     let queue = workload.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
     format!("Admitted by clusterQueue {queue}")
+}
+
+/// Whether a Workload has ended.
+fn is_finished(whole: &Whole) -> bool {
+    decoded(whole).is_ok_and(|workload| workload.status.is(FINISHED))
 }
 
 /// The status of a Workload that has ended.
@@ -131,11 +198,50 @@ impl View<'_> {
         self.manages(self.job)
     }
 
-    /// Whether a job is managed.
+    /// Whether a job is managed: its author asks for it, or it has quota.
     pub(super) fn manages(&self, job: &Whole) -> bool {
+        self.is_asked(job)
+            || self.objects.holds_quota(&job.metadata.key(self.kind.api_version, self.kind.kind))
+    }
+
+    fn is_asked(&self, job: &Whole) -> bool {
         let is_selected = |labels| self.config.namespaces.matches(labels);
         (self.config.manages_unnamed || !queue_name(&job.value).is_empty())
             && self.objects.namespace_labels(&job.metadata.namespace).is_some_and(is_selected)
+    }
+
+    /// Deletes a Workload of a job that has left its queue. One whose quota is in use stays until the job has stopped, and a job that
+    /// is found by the label gets it back.
+    fn leave_queue(&self) -> Option<JobStep> {
+        if self.is_asked(self.job) || self.kind.integration.finished(&self.job.value).is_some() {
+            return None;
+        }
+        let unused = self.objects.workloads_of(&self.key()).find(|whole| {
+            let has_pods = self.pods_until(whole).is_some();
+            !has_quota(whole) && !is_finished(whole)
+                || has_quota(whole) && !is_used(self.kind, self.job, has_pods)
+        });
+        let is_found = self.config.manages_unnamed || self.kind.is_watched_unlabelled();
+        let used = || {
+            let mut held = self.objects.workloads_of(&self.key()).filter(|whole| has_quota(whole));
+            let queue = held.next()?.value["spec"]["queueName"].as_str().filter(|name| !name.is_empty())?;
+            let mut job = self.job.value.clone();
+            job["metadata"]["labels"][QUEUE_NAME] = queue.into();
+            Some(silently(Write::Job(self.kind, Box::new(job))))
+        };
+        let is_unlabelled = !is_found && queue_name(&self.job.value).is_empty();
+        unused.map(delete_unmatched).or_else(|| if is_unlabelled { used() } else { None })
+    }
+
+    /// Until when a Workload has pods: for ever, or until their deletion should have ended.
+    pub(super) fn pods_until(&self, whole: &Whole) -> Option<MicroTime> {
+        self.objects.started.until(whole, self.now, self.config.frees_deleted_pods)
+    }
+
+    /// Waits while a Workload has pods: they keep its quota.
+    pub(super) fn await_pods(&self, whole: &Whole) -> Option<JobStep> {
+        let until = self.pods_until(whole)?;
+        Some(JobStep::Await(earliest(Some(until), None)))
     }
 
     fn decide(&self) -> JobStep {
@@ -148,12 +254,15 @@ impl View<'_> {
             Ancestor::Unseen(question) => return JobStep::Ask(question),
             Ancestor::Absent => {}
         }
-        if !self.is_managed() {
-            return AWAIT;
-        }
         if self.job.metadata.is_deleting() {
             let left: Vec<&Whole> = self.objects.workloads_of(&self.key()).collect();
-            return left_behind(self.config, &left, self.now);
+            return left_behind(self.objects, self.config, &left, self.now);
+        }
+        if let Some(step) = self.leave_queue() {
+            return step;
+        }
+        if !self.is_managed() {
+            return AWAIT;
         }
         if !self.kind.integration.is_described(&self.job.value) {
             tracing::debug!(job = self.job.metadata.name, "waits for the object that describes its pods");
@@ -199,7 +308,7 @@ impl View<'_> {
         if owned.whole.metadata.is_deleting() {
             return match self.kind.is_suspended(job) {
                 false => self.stop(Some(owned.whole), "Workload is deleted"),
-                true if has_finalizer => release(),
+                true if has_finalizer => self.await_pods(owned.whole).unwrap_or_else(release),
                 true => AWAIT,
             };
         }

@@ -16,6 +16,7 @@ impl View<'_> {
         let status = &owned.workload.status;
         let is_on_hold = self.kind.integration.is_on_hold(&self.job.value);
         match (is_on_hold, status.is(QUOTA_RESERVED), status.is_on_hold()) {
+            (true, true, _) if self.pods_until(owned.whole).is_some() => self.await_pods(owned.whole),
             (true, true, _) => Some(self.unreserve(owned, ON_HOLD, "Job is on hold", |_| {})),
             (true, false, _) => Some(AWAIT),
             (false, _, true) => Some(self.unreserve(owned, "Pending", "Job is no longer on hold", |_| {})),
@@ -45,7 +46,8 @@ impl View<'_> {
             return step;
         }
         if owned.workload.status.is(QUOTA_RESERVED) && !self.kind.integration.is_active(job) {
-            return self.release_quota(owned, evicted, false);
+            let released = || self.release_quota(owned, evicted, false);
+            return self.await_pods(owned.whole).unwrap_or_else(released);
         }
         self.delete_after_retention(owned, evicted)
     }

@@ -9,6 +9,7 @@ use api::kueue::workload::{JOB_UID, REPLACES, Workload};
 use serde_json::{Map, Value, json};
 
 use super::limits;
+use super::objects::{has_quota, is_orphan};
 use super::step::{AWAIT, JobEvent, JobStep, View, event, key, silently};
 use super::write::{self, Write, decoded};
 use crate::watched::Whole;
@@ -119,7 +120,9 @@ impl<'a> View<'a> {
             }
         }
         if let Some(extra) = others.first() {
-            return Err(delete_unmatched(extra.whole));
+            // The pods of a job that has stopped may run for a while.
+            let waits = self.await_pods(extra.whole).filter(|_| has_quota(extra.whole) && matching.is_none());
+            return Err(waits.unwrap_or_else(|| delete_unmatched(extra.whole)));
         }
         match matching {
             Some(owned) => self.propagate(&owned).map_or(Ok(Some(owned)), Err),
@@ -272,7 +275,16 @@ impl<'a> View<'a> {
             Ok(priority) => priority,
             Err(step) => return step,
         };
-        create(vec![self.kind.workload(job, &priority, &self.config.copied)])
+        let workload = self.kind.workload(job, &priority, &self.config.copied);
+        let (namespace, name) = write::name_of(&workload);
+        match self.objects.workload(&namespace, &name) {
+            // Somebody has removed its owner. It goes when its pods are gone.
+            Some(known) if is_orphan(known) => AWAIT,
+            Some(_) => {
+                refuse(format!("the name of the job's Workload, '{name}', is taken: delete that Workload"))
+            }
+            None => create(vec![workload]),
+        }
     }
 
     pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {

@@ -10,6 +10,7 @@ use index::{Kind, KueueKind};
 use kube::Client;
 use serde_json::{Value, json};
 
+use super::orphan::Orphan;
 use crate::api_calls::ResourcePath;
 use crate::error::Error;
 use crate::kueue::write::{self, WorkloadWrite, path, without_finalizer};
@@ -48,8 +49,8 @@ pub(super) enum Write {
     JobStatus(&'static JobKind, Box<Whole>, Value),
     /// Deletes the job.
     DeleteJob(&'static JobKind, Box<Whole>),
-    /// Ends a Workload whose job is gone: writes this status, or removes the finalizer.
-    Orphan(&'static JobKind, Box<Whole>, Option<Box<Status>>),
+    /// About a Workload whose job is not shown.
+    Orphan(Box<Orphan>),
     /// Removes the finalizer of a Workload whose pods are gone.
     OrphanGroup(Box<Whole>),
     /// Writes several pods.
@@ -85,7 +86,7 @@ pub(super) enum Before {
     NoWorkload(String, String),
 }
 
-fn target(object: &Value) -> Before {
+pub(super) fn target(object: &Value) -> Before {
     let [uid, version] = ["uid", "resourceVersion"].map(|field| field_of(object, field));
     Before::Version(uid, version)
 }
@@ -114,8 +115,8 @@ impl Write {
             | Self::Reclaimable(object, _)
             | Self::JobStatus(_, object, _)
             | Self::DeleteJob(_, object)
-            | Self::OrphanGroup(object)
-            | Self::Orphan(_, object, _) => vec![target(&object.value)],
+            | Self::OrphanGroup(object) => vec![target(&object.value)],
+            Self::Orphan(orphan) => vec![orphan.target()],
             Self::Admission(workload, _) => {
                 let meta = &workload.metadata;
                 vec![Before::Version(meta.uid.clone(), meta.resource_version.clone())]
@@ -162,15 +163,13 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
         }
         Write::Pods(writes) => pods(client, writes).await,
         Write::OrphanGroup(workload) => return orphan_group(client, *workload).await,
-        Write::Orphan(kind, workload, status) => {
-            return orphan(client, kind, *workload, status.map(|status| *status)).await;
-        }
+        Write::Orphan(orphan) => return orphan.perform(client).await,
     };
     written.map(|()| true)
 }
 
 /// The path of the jobs of a kind in a namespace.
-fn jobs(kind: &JobKind, namespace: &str) -> ResourcePath {
+pub(super) fn jobs(kind: &JobKind, namespace: &str) -> ResourcePath {
     ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, namespace)
 }
 
@@ -244,12 +243,12 @@ async fn pod(client: &Client, write: PodWrite) -> Result<(), Error> {
     }
 }
 
-async fn merge(client: &Client, workload: &Whole, patch: &Value) -> Result<(), Error> {
+pub(super) async fn merge(client: &Client, workload: &Whole, patch: &Value) -> Result<(), Error> {
     let meta = &workload.metadata;
     path(KueueKind::Workload, &meta.namespace).merge::<Value>(client, &meta.name, patch).await.map(drop)
 }
 
-async fn admission(client: &Client, workload: Workload, status: Status) -> Result<(), Error> {
+pub(super) async fn admission(client: &Client, workload: Workload, status: Status) -> Result<(), Error> {
     write::workload(client, &workload, &WorkloadWrite::Status(Box::new(status))).await.map(drop)
 }
 
@@ -263,7 +262,7 @@ async fn apply(client: &Client, workload: &Whole, manager: &str, status: &Value)
 }
 
 /// Removes the finalizer first: nothing is left to be done for this Workload.
-async fn delete(client: &Client, workload: &Whole) -> Result<(), Error> {
+pub(super) async fn delete(client: &Client, workload: &Whole) -> Result<(), Error> {
     let meta = &workload.metadata;
     if !meta.finalizers.is_empty() {
         merge(client, workload, &without_finalizer(meta, FINALIZER)).await?;
@@ -274,29 +273,7 @@ async fn delete(client: &Client, workload: &Whole) -> Result<(), Error> {
     path(KueueKind::Workload, &meta.namespace).delete(client, &meta.name, &meta.uid).await
 }
 
-/// Ends a Workload whose job is gone, if it is really gone: a job without the label of a queue is not watched.
-async fn orphan(
-    client: &Client,
-    kind: &JobKind,
-    workload: Whole,
-    status: Option<Status>,
-) -> Result<bool, Error> {
-    let Some(owner) = workload.metadata.controller() else { return Ok(false) };
-    match jobs(kind, &workload.metadata.namespace).get::<Whole>(client, &owner.name).await {
-        Ok(job) if job.metadata.uid == owner.uid && !job.metadata.is_deleting() => return Ok(false),
-        Ok(_) | Err(Error::NotFound(_)) => {}
-        Err(error) => return Err(error),
-    }
-    if let Some(status) = status {
-        let decoded = decoded(&workload).map_err(Error::Refused)?;
-        admission(client, decoded, status).await?;
-    } else {
-        merge(client, &workload, &without_finalizer(&workload.metadata, FINALIZER)).await?;
-    }
-    Ok(true)
-}
-
-/// Removes the finalizer of a Workload, if its pods are really gone.
+/// Removes the finalizer of the Workload of a group, if its pods are really gone. Without an owner, nobody else deletes it.
 async fn orphan_group(client: &Client, workload: Whole) -> Result<bool, Error> {
     let pods = pods_in(&workload.metadata.namespace);
     for owner in workload.metadata.owner_references.iter().filter(|owner| owner.kind == "Pod") {
@@ -306,7 +283,11 @@ async fn orphan_group(client: &Client, workload: Whole) -> Result<bool, Error> {
             Err(error) => return Err(error),
         }
     }
-    merge(client, &workload, &without_finalizer(&workload.metadata, FINALIZER)).await?;
+    if workload.metadata.owner_references.is_empty() {
+        delete(client, &workload).await?;
+    } else {
+        merge(client, &workload, &without_finalizer(&workload.metadata, FINALIZER)).await?;
+    }
     Ok(true)
 }
 

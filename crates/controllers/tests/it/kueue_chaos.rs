@@ -20,7 +20,7 @@ use world::World;
 use crate::chaos::seeds;
 
 /// Seeds of a run without `CHAOS_SEEDS`: some, and those that have failed once.
-const SEEDS: (RangeInclusive<u64>, [u64; 2]) = (1..=12, [201, 214]);
+const SEEDS: (RangeInclusive<u64>, [u64; 6]) = (1..=12, [28, 29, 39, 201, 214, 400]);
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
 const STEP: Duration = Duration::from_secs(30);

@@ -142,7 +142,9 @@ impl Tenants<'_> {
                     (false, Some(left)) if *left == 0 => json!({"active": 0, "succeeded": count,
                         "conditions": [{"type": "Complete", "status": "True", "message": "", "reason": ""}]}),
                     (false, left) => {
-                        left.into_iter().for_each(|left| *left -= 1);
+                        if let Some(left) = left {
+                            *left -= 1;
+                        }
                         json!({"active": count, "startTime": "2023-11-14T22:13:20Z"})
                     }
                 };

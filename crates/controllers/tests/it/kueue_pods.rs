@@ -18,12 +18,16 @@ use serde_json::json;
 /// How long Events are waited for, in seconds of virtual time.
 const TRIES: u32 = 60;
 
-fn controller(cluster: &Cluster) -> Running {
+pub(crate) fn controller(cluster: &Cluster) -> Running {
     let jobs = JobsConfig { waits_for_pods: true, ..all_kinds() };
     cluster.start(cluster.client.clone(), Config { kueue: Kueue::Scheduler, jobs, ..Config::default() })
 }
 
-async fn workload(cluster: &Cluster, name: &str, is_met: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
+pub(crate) async fn workload(
+    cluster: &Cluster,
+    name: &str,
+    is_met: impl Fn(&DynamicObject) -> bool,
+) -> DynamicObject {
     cluster.wait(&workloads(), "default", name, is_met).await
 }
 
@@ -244,12 +248,12 @@ async fn pods_that_go_while_no_controller_runs_leave_nothing_behind() {
     runs(&cluster, "next").await;
 }
 
-fn stateful_sets() -> ApiResource {
+pub(crate) fn stateful_sets() -> ApiResource {
     resource("apps/v1", "StatefulSet", "statefulsets")
 }
 
 /// A set of pods in the queue `team`, as the webhook leaves it.
-async fn submit_set(cluster: &Cluster, name: &str, replicas: u32) -> DynamicObject {
+pub(crate) async fn submit_set(cluster: &Cluster, name: &str, replicas: u32) -> DynamicObject {
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
     let labels = json!({"app": name});
     let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
@@ -260,7 +264,7 @@ async fn submit_set(cluster: &Cluster, name: &str, replicas: u32) -> DynamicObje
 }
 
 /// Pods of a set, as its controller and the webhook make them.
-async fn submit_pods_of(cluster: &Cluster, set: &DynamicObject, replicas: u32) -> Vec<String> {
+pub(crate) async fn submit_pods_of(cluster: &Cluster, set: &DynamicObject, replicas: u32) -> Vec<String> {
     let (name, uid) = (set.metadata.name.clone().unwrap(), set.metadata.uid.clone().unwrap());
     let names: Vec<String> = (0..replicas).map(|index| format!("{name}-{index}")).collect();
     for (index, pod) in names.iter().enumerate() {

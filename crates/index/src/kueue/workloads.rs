@@ -15,6 +15,7 @@ use super::queues::queue_node;
 use super::requests::{self, Ranges};
 use super::usage::local_queue_name;
 use super::{Blocker, KueueRules};
+use crate::pods::PodRow;
 use crate::wrapper::is_newer;
 use crate::{Index, remove_from, translate};
 
@@ -343,10 +344,10 @@ impl Index {
         if status.is(FINISHED) {
             return WorkloadPhase::Inactive;
         }
-        // Kueue counts a deactivated Workload no longer, also before its pods have stopped.
+        // A deactivated Workload counts until its pods have stopped.
         if let Some(admission) = &status.admission
             && status.is(QUOTA_RESERVED)
-            && row.object.is_active()
+            && (row.object.is_active() || self.has_started_pods(row))
         {
             if self.replacement(row).is_some() {
                 return WorkloadPhase::Inactive;
@@ -370,6 +371,13 @@ impl Index {
             }
             None => WorkloadPhase::Waiting,
         }
+    }
+
+    /// Whether pods run with the quota of a Workload, or may start.
+    fn has_started_pods(&self, row: &WorkloadRow) -> bool {
+        let is_held = |pod: &PodRow| pod.is_gated || pod.is_topology_gated || pod.is_elastic_gated;
+        let mut pods = self.pods.of_workload(row.namespace(), row.slice_name());
+        pods.any(|pod| pod.is_live() && !is_held(pod))
     }
 
     /// What the annotation of a Workload adds to its priority.

@@ -227,10 +227,9 @@ impl Injection {
     /// The template has another value for a key.
     pub fn inject(&self, template: &mut Value) -> Result<(), InjectionError> {
         let mut merged = Self::of_template(template);
-        if self.annotations.contains_key(SLICE_NAME) {
-            // Of an earlier admission, whose Workload is gone.
-            merged.annotations.retain(|key, _| key != SLICE_NAME && key != WORKLOAD);
-        }
+        // Of an earlier admission, of a Workload that is gone: a job that loses its owner has the templates that the owner started with.
+        merged.annotations.retain(|key, _| key != SLICE_NAME && key != WORKLOAD);
+        merged.labels.retain(|key, _| ![POD_SET, LOCAL_QUEUE, CLUSTER_QUEUE].contains(&key.as_str()));
         merged.merge(self)?;
         merged.write(template);
         Ok(())

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::pods::{
-    FAST_ADMISSION, GROUP_INDEX, GROUP_TOTAL, IS_GROUP, POD, RETRIABLE, ROLE_HASH, SERVING, group_total,
-    has_finalizer, is_deleting, is_ended, is_gated, is_ready, is_runnable_or_succeeded, phase, pod_set, role,
-    time,
+    FAST_ADMISSION, GROUP_INDEX, GROUP_INDEX_LABEL, GROUP_TOTAL, IS_GROUP, POD, RETRIABLE, ROLE_HASH,
+    SERVING, active_until, group_total, has_finalizer, is_ended, is_gated, is_ready,
+    is_runnable_or_succeeded, phase, pod_set, role, time,
 };
 use super::{CopiedKeys, Finished, Priority, annotation, copied_annotations, entries};
 use crate::MicroTime;
@@ -91,18 +91,8 @@ impl<'a> PodGroup<'a> {
     /// Until when pods of the group count as running: for ever, or until their deletion should have ended. `None`: no pod does.
     /// With `is_fast`, pods that are deleted do not count.
     pub fn active_until(&self, now: MicroTime, is_fast: bool) -> Option<MicroTime> {
-        let until = |pod: &&Value| {
-            if phase(pod) != "Running" || (is_fast && is_deleting(pod)) {
-                return None;
-            }
-            let meta = &pod["metadata"];
-            let deleted = time(&meta["deletionTimestamp"]).zip(meta["deletionGracePeriodSeconds"].as_i64());
-            let end = deleted.map_or(i64::MAX, |(deleted, grace)| {
-                deleted.0.saturating_add(grace.saturating_mul(1_000_000))
-            });
-            (end > now.0).then_some(MicroTime(end))
-        };
-        self.pods.iter().filter_map(until).max()
+        let running = self.pods.iter().filter(|pod| phase(pod) == "Running");
+        running.filter_map(|pod| active_until(pod, now, is_fast)).max()
     }
 
     /// Whether all pods of the group are there, and ready or have succeeded.
@@ -291,6 +281,28 @@ impl<'a> PodGroup<'a> {
         (!found.kept.is_empty() && fits).then_some(found)
     }
 
+    /// The pods of a group that never ends for which its Workload has room: those that run, then those with the least index. Whoever
+    /// makes the pods may have made more since; the others wait.
+    #[must_use]
+    pub fn within(&self, workload: &Value) -> Self {
+        if !self.is_serving() {
+            return self.clone();
+        }
+        let mut kept = Vec::new();
+        for set in list(workload, &["spec", "podSets"]) {
+            let of_set = self.pods.iter().copied().filter(|pod| set["name"] == role(pod));
+            let mut of_set: Vec<&Value> = of_set.collect();
+            of_set.sort_by_key(|pod| (is_ended(pod), is_gated(pod), index(pod), rank(pod)));
+            let count = set["count"].as_u64().and_then(|count| usize::try_from(count).ok());
+            kept.extend(of_set.into_iter().take(count.unwrap_or_default()));
+        }
+        // A pod of another role is for another Workload.
+        let is_known =
+            |pod: &&Value| list(workload, &["spec", "podSets"]).iter().any(|set| set["name"] == role(pod));
+        kept.extend(self.pods.iter().copied().filter(|pod| !is_known(pod)));
+        Self { name: self.name, pods: kept }
+    }
+
     /// Whether the Workload of another author is for this group.
     pub fn is_equivalent(&self, workload: &Value, is_finished: bool) -> bool {
         let (active, _) = self.partition();
@@ -339,6 +351,12 @@ fn is_part_of(sets: &[Value], of: &[Value], is_finished: bool) -> bool {
         let found = rest.find(|known| known["name"] == set["name"]);
         found.is_some_and(|known| is_finished || known["count"].as_u64() >= set["count"].as_u64())
     })
+}
+
+/// The index of a pod, in the label that the pod names.
+fn index(pod: &Value) -> Option<u32> {
+    let label = annotation(pod, GROUP_INDEX_LABEL)?;
+    pod["metadata"]["labels"][label].as_str()?.parse().ok()
 }
 
 /// Which pods of a role stay: with the finalizer, not gated, older ones first.

@@ -145,6 +145,19 @@ pub fn start(pod: &Value, injection: &Injection) -> Result<Value, InjectionError
     Ok(started)
 }
 
+/// Until when a pod that has not ended counts: for ever, or until its deletion should have ended. `None`: no longer. One that is
+/// deleted before it runs does not start, and with `is_fast`, none that is deleted counts.
+pub fn active_until(pod: &Value, now: MicroTime, is_fast: bool) -> Option<MicroTime> {
+    if is_deleting(pod) && (is_fast || phase(pod) != "Running") {
+        return None;
+    }
+    let meta = &pod["metadata"];
+    let deleted = time(&meta["deletionTimestamp"]).zip(meta["deletionGracePeriodSeconds"].as_i64());
+    let end = deleted
+        .map_or(i64::MAX, |(deleted, grace)| deleted.0.saturating_add(grace.saturating_mul(1_000_000)));
+    (end > now.0).then_some(MicroTime(end))
+}
+
 pub(super) fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or_default()
 }

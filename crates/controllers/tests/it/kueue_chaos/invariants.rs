@@ -11,6 +11,7 @@ use crate::common::story;
 use crate::kueue_chaos::world::{World, job_kinds, label, name};
 
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+const FIRST_SLICE: &str = "kueue.x-k8s.io/workload-slice-name";
 const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
 const CONTINUES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
@@ -38,6 +39,21 @@ fn is_gated(pod: &DynamicObject) -> bool {
 fn is_over(pod: &DynamicObject) -> bool {
     ["Succeeded", "Failed"].iter().any(|phase| pod.data["status"]["phase"] == *phase)
         || pod.metadata.deletion_timestamp.is_some()
+}
+
+fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
+    object.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The Workload, or the first of its slices, whose admission has started a pod.
+fn workload_of(pod: &DynamicObject) -> Option<&str> {
+    label(pod, "kueue.x-k8s.io/podset")?;
+    annotation(pod, FIRST_SLICE).or_else(|| annotation(pod, "kueue.x-k8s.io/workload"))
+}
+
+/// The name of a Workload, or of the first of its slices.
+fn chain(workload: &DynamicObject) -> &str {
+    annotation(workload, FIRST_SLICE).unwrap_or(name(workload))
 }
 
 /// The conditions of a Workload, for a failure.
@@ -123,6 +139,14 @@ impl World {
     pub(crate) async fn broken_soon(&self) -> Vec<String> {
         let all = self.list(&workloads()).await;
         let mut problems = Vec::new();
+        for pod in self.list(&pods()).await.iter().filter(|pod| !is_over(pod) && !is_gated(pod)) {
+            if let Some(workload) = workload_of(pod)
+                && !all.iter().any(|known| holds_quota(known) && chain(known) == workload)
+            {
+                let told = told(all.iter().find(|known| chain(known) == workload));
+                problems.push(format!("pod {} runs without quota of {workload}, {told}", name(pod)));
+            }
+        }
         for (kind, field, job) in self.jobs().await {
             let is_admitted = all.iter().any(|workload| {
                 is_owned_by(workload, job.metadata.uid.as_ref())
@@ -141,7 +165,8 @@ impl World {
     pub(crate) async fn broken_at_rest(&self) -> Vec<String> {
         let mut problems = self.broken_soon().await;
         let all = self.list(&workloads()).await;
-        for (kind, field, job) in self.jobs().await {
+        let is_there = |(_, _, job): &(_, _, DynamicObject)| job.metadata.deletion_timestamp.is_none();
+        for (kind, field, job) in self.jobs().await.into_iter().filter(is_there) {
             let current = all.iter().find(|workload| {
                 is_owned_by(workload, job.metadata.uid.as_ref()) && !is_true(workload, "Finished")
             });
@@ -204,8 +229,14 @@ impl World {
         for (kind, _) in job_kinds() {
             owners.extend(self.list(&kind).await);
         }
+        let has_pods = |workload: &DynamicObject| {
+            owners
+                .iter()
+                .any(|pod| !is_over(pod) && !is_gated(pod) && workload_of(pod) == Some(chain(workload)))
+        };
         let is_held = |workload: &&DynamicObject| {
-            !owners.iter().any(|owner| is_owned_by(workload, owner.metadata.uid.as_ref()))
+            !has_pods(workload)
+                && !owners.iter().any(|owner| is_owned_by(workload, owner.metadata.uid.as_ref()))
                 && (holds_quota(workload)
                     || workload.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty()))
         };

@@ -32,6 +32,12 @@ pub(crate) struct Submission {
 pub(crate) enum Action {
     Submit(Submission),
     DeleteJob(u64),
+    /// A job is deleted, and what it owns stays.
+    OrphanJob(u64),
+    /// A job gets a finalizer that nobody removes before the end.
+    AddFinalizer(u64),
+    /// A job loses the label of its queue.
+    LeaveQueue(u64),
     DeleteWorkload(u64),
     ChangeQueue(u64, u64),
     Suspend(u64, bool),
@@ -102,7 +108,10 @@ fn pause_ms(rng: &mut Rng) -> u64 {
 fn draw(rng: &mut Rng) -> Action {
     let nth = rng.next();
     match rng.within(0, 99) {
-        0..=34 => Action::Submit(submission(rng)),
+        0..=28 => Action::Submit(submission(rng)),
+        29..=30 => Action::OrphanJob(nth),
+        31..=32 => Action::AddFinalizer(nth),
+        33..=34 => Action::LeaveQueue(nth),
         35..=39 => Action::DeleteJob(nth),
         40..=44 => Action::DeleteWorkload(nth),
         45..=48 => Action::ChangeQueue(nth, rng.next()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use controllers::{Config, Controller, Kueue, install_crds};
 use kube::Client;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::core::ApiResource;
 use sandbox::{NodeGroup, Sandbox};
 use serde_json::{Value, json};
@@ -21,6 +21,8 @@ const NODES: [&str; 3] = ["n-0", "n-1", "n-2"];
 /// With so many CPUs in a queue, all jobs fit at once.
 const GENEROUS: u64 = 400;
 pub(crate) const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+/// The finalizer of a job whose deletion somebody delays.
+const ARCHIVE: &str = "example.com/archive";
 const CLASS_LABEL: &str = "kueue.x-k8s.io/priority-class";
 
 pub(crate) struct World {
@@ -152,17 +154,27 @@ impl World {
         self.cluster.api(kind, "").list(&ListParams::default()).await.unwrap().items
     }
 
-    /// The jobs that users have created, except groups of pods, with their kind.
+    /// The jobs that users have created and that are in a queue, except groups of pods, with their kind.
     pub(crate) async fn jobs(&self) -> Vec<(ApiResource, &'static str, DynamicObject)> {
+        let mut all = self.all_jobs().await;
+        all.retain(|(_, _, job)| label(job, QUEUE_LABEL).is_some());
+        all
+    }
+
+    /// The jobs that no other object owns.
+    async fn all_jobs(&self) -> Vec<(ApiResource, &'static str, DynamicObject)> {
         let mut found = Vec::new();
         for (kind, field) in job_kinds() {
-            let queued = self.list(&kind).await.into_iter().filter(|job| {
-                label(job, QUEUE_LABEL).is_some()
-                    && job.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
-            });
-            found.extend(queued.map(|job| (kind.clone(), field, job)));
+            let is_own =
+                |job: &DynamicObject| job.metadata.owner_references.as_ref().is_none_or(Vec::is_empty);
+            let own = self.list(&kind).await.into_iter().filter(is_own);
+            found.extend(own.map(|job| (kind.clone(), field, job)));
         }
         found
+    }
+
+    async fn set_finalizers(&self, kind: &ApiResource, job: &DynamicObject, finalizers: Value) {
+        self.patch(kind, "default", name(job), json!({"metadata": {"finalizers": finalizers}})).await;
     }
 
     async fn patch(&self, kind: &ApiResource, namespace: &str, name: &str, patch: Value) {
@@ -183,6 +195,26 @@ impl World {
             Action::DeleteJob(number) => {
                 if let Some((kind, _, job)) = nth(self.jobs().await, *number) {
                     self.delete(&kind, name(&job)).await;
+                }
+            }
+            Action::OrphanJob(number) => {
+                if let Some((kind, _, job)) = nth(self.jobs().await, *number) {
+                    let orphan = DeleteParams {
+                        propagation_policy: Some(PropagationPolicy::Orphan),
+                        ..DeleteParams::default()
+                    };
+                    self.cluster.api(&kind, "default").delete(name(&job), &orphan).await.ok();
+                }
+            }
+            Action::AddFinalizer(number) => {
+                if let Some((kind, _, job)) = nth(self.jobs().await, *number) {
+                    self.set_finalizers(&kind, &job, json!([ARCHIVE])).await;
+                }
+            }
+            Action::LeaveQueue(number) => {
+                if let Some((kind, _, job)) = nth(self.jobs().await, *number) {
+                    let labels = json!({"metadata": {"labels": {QUEUE_LABEL: null}}});
+                    self.patch(&kind, "default", name(&job), labels).await;
                 }
             }
             Action::DeleteWorkload(number) => {
@@ -334,7 +366,8 @@ impl World {
     }
 
     pub(crate) async fn delete_all(&self) {
-        for (kind, _, job) in self.jobs().await {
+        for (kind, _, job) in self.all_jobs().await {
+            self.set_finalizers(&kind, &job, Value::Null).await;
             self.delete(&kind, name(&job)).await;
         }
         for pod in self.list(&pods()).await {

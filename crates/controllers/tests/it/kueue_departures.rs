@@ -1,0 +1,205 @@
+//! Jobs of Kueue's API that are deleted, or leave their queue, while their pods run: the pods keep the quota, and nothing else does. The
+//! tests play the controllers of the jobs, the garbage collector and the kubelet.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use crate::common::jobs::*;
+use crate::common::kueue::*;
+use crate::common::queued_pods::{pods, status_of};
+use crate::common::{Cluster, Running};
+use controllers::{Config, Kueue};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+fn controller(cluster: &Cluster) -> Running {
+    let config = Config { kueue: Kueue::Scheduler, jobs: all_kinds(), ..Config::default() };
+    cluster.start(cluster.client.clone(), config)
+}
+
+/// A running pod of a Workload. Its job has made it.
+async fn started_pod(cluster: &Cluster, name: &str, workload: &DynamicObject) {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    let metadata = json!({"name": name, "labels": {"kueue.x-k8s.io/podset": "main"},
+        "annotations": {"kueue.x-k8s.io/workload": workload.metadata.name}});
+    let spec = json!({"nodeName": "n", "containers": [container]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    cluster.create_as(&pods(), "default", pod).await;
+    status_of(cluster, name, json!({"phase": "Running"})).await;
+}
+
+/// A job of one CPU with the whole quota, and one that waits for it.
+async fn running_and_waiting() -> (Cluster, Running, DynamicObject) {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let controller = controller(&cluster);
+    submit_job(&cluster, job("first", 1)).await;
+    running(&cluster, "first").await;
+    let workload =
+        workload_of(&cluster, "first", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+    started_pod(&cluster, "first-0", &workload).await;
+    submit_job(&cluster, job("second", 1)).await;
+    workload_of(&cluster, "second", |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
+    (cluster, controller, workload)
+}
+
+async fn is_waiting(cluster: &Cluster, name: &str) {
+    cluster.settled().await;
+    let job = cluster.api(&jobs(), "default").get(name).await.unwrap();
+    assert_eq!(job.data["spec"]["suspend"], true, "{name} runs");
+}
+
+async fn remove_label(cluster: &Cluster, name: &str, spec: Value) {
+    let labels = json!({"labels": {"kueue.x-k8s.io/queue-name": null}});
+    merge(cluster, &jobs(), name, json!({"metadata": labels, "spec": spec})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_job_with_a_finalizer_keeps_its_quota_until_its_pods_have_ended() {
+    let (cluster, _controller, workload) = running_and_waiting().await;
+    merge(&cluster, &jobs(), "first", json!({"metadata": {"finalizers": ["example.com/archive"]}})).await;
+    cluster.api(&jobs(), "default").delete("first", &DeleteParams::background()).await.unwrap();
+    is_waiting(&cluster, "second").await;
+    status_of(&cluster, "first-0", json!({"phase": "Succeeded"})).await;
+    running(&cluster, "second").await;
+    let name = workload.metadata.name.unwrap();
+    let is_ended = |workload: &DynamicObject| is(workload, "Finished", "True", "OwnerNotFound");
+    cluster.wait(&workloads(), "default", &name, is_ended).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_deleted_without_its_pods_keeps_its_quota_until_they_have_ended() {
+    let (cluster, controller, workload) = running_and_waiting().await;
+    let orphan = DeleteParams {
+        propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    cluster.api(&jobs(), "default").delete("first", &orphan).await.unwrap();
+    cluster.wait_gone(&jobs(), "default", "first").await;
+    is_waiting(&cluster, "second").await;
+    // What is known of them is in the API server.
+    drop(controller);
+    let _controller = self::controller(&cluster);
+    is_waiting(&cluster, "second").await;
+    status_of(&cluster, "first-0", json!({"phase": "Succeeded"})).await;
+    running(&cluster, "second").await;
+    cluster.wait_gone(&workloads(), "default", &workload.metadata.name.unwrap()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_deleted_job_are_stopped_for_a_gang_that_preempts_them() {
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(1, preemption).await;
+    priority_class(&cluster, "high", 100).await;
+    let _controller = controller(&cluster);
+    submit_job(&cluster, job("low", 1)).await;
+    running(&cluster, "low").await;
+    let workload =
+        workload_of(&cluster, "low", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+    started_pod(&cluster, "low-0", &workload).await;
+    merge(&cluster, &jobs(), "low", json!({"metadata": {"finalizers": ["example.com/archive"]}})).await;
+    cluster.api(&jobs(), "default").delete("low", &DeleteParams::background()).await.unwrap();
+    let mut high = job("high", 1);
+    high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+    submit_job(&cluster, high).await;
+    cluster.wait(&pods(), "default", "low-0", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    is_waiting(&cluster, "high").await;
+    cluster.delete_now(&pods(), "default", "low-0").await;
+    running(&cluster, "high").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_goes_on_without_its_owner_keeps_the_quota_until_a_preemption_suspends_it() {
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(1, preemption).await;
+    priority_class(&cluster, "high", 100).await;
+    let _controller = controller(&cluster);
+    submit_job(&cluster, job("set", 1)).await;
+    running(&cluster, "set").await;
+    let workload =
+        workload_of(&cluster, "set", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+    // One of the jobs of a set. It has no pods at the moment.
+    let mut left = job("left", 1);
+    left["metadata"]["labels"] = json!({});
+    left["spec"]["suspend"] = false.into();
+    left["spec"]["template"]["metadata"] = json!({"labels": {"kueue.x-k8s.io/podset": "main"},
+        "annotations": {"kueue.x-k8s.io/workload": workload.metadata.name}});
+    submit_job(&cluster, left).await;
+    let orphan = DeleteParams {
+        propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    cluster.api(&jobs(), "default").delete("set", &orphan).await.unwrap();
+    submit_job(&cluster, job("second", 1)).await;
+    is_waiting(&cluster, "second").await;
+    let mut high = job("high", 1);
+    high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+    submit_job(&cluster, high).await;
+    stopped(&cluster, "left").await;
+    running(&cluster, "high").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_job_that_leaves_its_queue_waits_no_more() {
+    let (cluster, _controller, _) = running_and_waiting().await;
+    let waiting = workload_of(&cluster, "second", |_| true).await;
+    remove_label(&cluster, "second", json!({})).await;
+    cluster.wait_gone(&workloads(), "default", &waiting.metadata.name.unwrap()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_job_stays_in_its_queue_until_it_has_stopped() {
+    let (cluster, _controller, _) = running_and_waiting().await;
+    remove_label(&cluster, "first", json!({})).await;
+    let is_labelled = |job: &DynamicObject| {
+        job.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("kueue.x-k8s.io/queue-name"))
+    };
+    cluster.wait(&jobs(), "default", "first", is_labelled).await;
+    is_waiting(&cluster, "second").await;
+    let complete = json!({"type": "Complete", "status": "True", "message": "done"});
+    status_of(&cluster, "first-0", json!({"phase": "Succeeded"})).await;
+    status(&cluster, "first", json!({"conditions": [complete]})).await;
+    running(&cluster, "second").await;
+    workload_of(&cluster, "first", |workload| is(workload, "Finished", "True", "Succeeded")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_job_of_another_kind_that_loses_its_label_keeps_its_quota() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+    let own = clusters.submit("first", ray_cluster(0)).await;
+    let is_running = |job: &DynamicObject| job.data["spec"]["suspend"] == false;
+    cluster.wait(&clusters.resource(), "default", "first", is_running).await;
+    submit_job(&cluster, job("second", 1)).await;
+    let unnamed = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}});
+    merge(&cluster, &clusters.resource(), "first", unnamed).await;
+    is_waiting(&cluster, "second").await;
+    // Stopped by its author, it is not started again, and its quota is free.
+    merge(&cluster, &clusters.resource(), "first", json!({"spec": {"suspend": true}})).await;
+    running(&cluster, "second").await;
+    drop(own);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deactivated_workload_keeps_its_quota_until_its_pods_have_ended() {
+    let (cluster, _controller, workload) = running_and_waiting().await;
+    let name = workload.metadata.name.unwrap();
+    let inactive = Patch::Merge(json!({"spec": {"active": false}}));
+    cluster.api(&workloads(), "default").patch(&name, &PatchParams::default(), &inactive).await.unwrap();
+    stopped(&cluster, "first").await;
+    is_waiting(&cluster, "second").await;
+    cluster.delete_now(&pods(), "default", "first-0").await;
+    running(&cluster, "second").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_somebody_takes_from_its_job_keeps_its_quota_until_the_pods_have_ended() {
+    let (cluster, _controller, workload) = running_and_waiting().await;
+    let name = workload.metadata.name.clone().unwrap();
+    merge(&cluster, &workloads(), &name, json!({"metadata": {"ownerReferences": null}})).await;
+    stopped(&cluster, "first").await;
+    is_waiting(&cluster, "second").await;
+    status_of(&cluster, "first-0", json!({"phase": "Failed"})).await;
+    running(&cluster, "second").await;
+    let is_new = |other: &DynamicObject| other.metadata.uid != workload.metadata.uid;
+    cluster.wait(&workloads(), "default", &name, is_new).await;
+}
