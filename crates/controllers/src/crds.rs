@@ -85,13 +85,13 @@ async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), 
 }
 
 async fn established(client: Client, name: &str) -> Result<(), Error> {
-    let api: Api<Watched<wire::Definition>> = Api::all_with(client, &definitions());
+    let api: Api<Watched> = Api::all_with(client, &definitions());
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut changes = std::pin::pin!(watcher(api, only));
     let serve = async {
         while let Some(change) = changes.next().await {
             if let Ok(watcher::Event::Apply(seen) | watcher::Event::InitApply(seen)) = change
-                && seen.body.is_ok_and(|body| body.is_established())
+                && seen.decode::<wire::Definition>().is_ok_and(|body| body.is_established())
             {
                 return;
             }

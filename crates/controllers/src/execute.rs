@@ -419,7 +419,7 @@ impl Task {
             kind: kind.kind.clone(),
             plural: plural.into(),
         };
-        let api: Api<Watched<wire::Object>> = Api::all_with(self.client.clone(), &resource);
+        let api: Api<Watched> = Api::all_with(self.client.clone(), &resource);
         let fields = format!("metadata.name={},metadata.namespace={}", object.name, object.namespace);
         let mut changes = std::pin::pin!(watches::changes(api, watcher::Config::default().fields(&fields)));
         let mut is_listed = false;

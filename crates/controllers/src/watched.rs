@@ -1,5 +1,5 @@
 //! Adapts the slim wire types of `api` and `index` to kube: a watch decodes only the fields that they declare. The loops beside that of the
-//! planner watch whole objects.
+//! planner watch whole objects. The watcher of kube gets one type for all of them, because it would be compiled for each.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -97,16 +97,15 @@ pub(crate) enum Change {
     Deleted(String, String),
 }
 
-/// A watched object, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must
+/// A watched object as it was received, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must
 /// not fail the list of all.
 #[derive(Debug, Clone)]
-pub(crate) struct Watched<T> {
+pub(crate) struct Watched {
     pub(crate) meta: ObjectMeta,
-    /// The object, or why it cannot be decoded.
-    pub(crate) body: Result<T, String>,
+    json: Box<RawValue>,
 }
 
-impl<T> Watched<T> {
+impl Watched {
     /// Uid of the object.
     pub(crate) fn uid(&self) -> String {
         self.meta.uid.clone().unwrap_or_default()
@@ -116,44 +115,50 @@ impl<T> Watched<T> {
     pub(crate) fn name(&self) -> String {
         self.meta.name.clone().unwrap_or_default()
     }
-}
 
-/// The metadata of an object with any body. Other fields are skipped without a limit of their depth.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct AnyObject {
-    metadata: Meta,
-}
-
-impl<'de, T: HasMeta> Deserialize<'de> for Watched<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let json = Box::<RawValue>::deserialize(deserializer)?;
-        let describe = |error| match deep_field(json.get(), DEPTH_MAX) {
+    /// The object.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be decoded.
+    pub(crate) fn decode<T: HasMeta>(&self) -> Result<T, String> {
+        let describe = |error| match deep_field(self.json.get(), DEPTH_MAX) {
             Some(path) => {
                 format!("the field {path}… is nested too deeply; an object may have {DEPTH_MAX} levels")
             }
             None => undecodable(&error),
         };
-        let body = serde_json::from_str::<T>(json.get()).map_err(describe);
-        let any = match &body {
-            Ok(_) => AnyObject::default(),
-            Err(_) => {
-                serde_json::from_str(json.get()).map_err(|error| D::Error::custom(undecodable(&error)))?
-            }
-        };
-        let meta = body.as_ref().map_or(&any.metadata, HasMeta::meta);
-        let meta = ObjectMeta {
-            name: Some(meta.name.clone()),
-            namespace: (!meta.namespace.is_empty()).then(|| meta.namespace.clone()),
-            uid: Some(meta.uid.clone()),
-            resource_version: Some(meta.resource_version.clone()),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { meta, body })
+        serde_json::from_str(self.json.get()).map_err(describe)
     }
 }
 
-impl<T: HasMeta> kube::Resource for Watched<T> {
+/// The names of an object with any body. Other fields are skipped without a limit of their depth.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AnyObject {
+    metadata: Names,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Names {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Watched {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let any = serde_json::from_str(json.get()).map_err(|error| D::Error::custom(undecodable(&error)))?;
+        let AnyObject { metadata: Names { name, namespace, uid, resource_version } } = any;
+        let meta = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+        Ok(Self { meta, json })
+    }
+}
+
+impl kube::Resource for Watched {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 

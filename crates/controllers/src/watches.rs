@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
-use api::quota;
+use api::{Meta, quota};
 use futures::{Stream, StreamExt};
 use index::{Kind, WrapperKey, wire};
 use kube::api::ApiResource;
@@ -40,6 +40,26 @@ pub(crate) struct Watches {
 pub(crate) struct Handlers<T> {
     pub(crate) on_apply: Box<dyn Fn(T) -> Observation + Send + Sync>,
     pub(crate) on_delete: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
+}
+
+/// The place of an object in a list and its report, or why it cannot be decoded.
+type Decoded = Result<(CreationOrder, Observation), String>;
+
+/// The same of objects that are not decoded yet.
+struct AnyHandlers {
+    decode: Box<dyn Fn(&Watched) -> Decoded + Send + Sync>,
+    on_delete: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
+}
+
+impl<T: HasMeta> Handlers<T> {
+    fn of_any(self) -> AnyHandlers {
+        let Self { on_apply, on_delete } = self;
+        let decode = move |seen: &Watched| {
+            let body = seen.decode::<T>()?;
+            Ok((creation_order(body.meta()), on_apply(body)))
+        };
+        AnyHandlers { decode: Box::new(decode), on_delete }
+    }
 }
 
 impl Watches {
@@ -165,7 +185,8 @@ impl Watches {
     ) {
         self.stop(&source);
         while self.tasks.try_join_next().is_some() {}
-        let api: Api<Watched<T>> = Api::all_with(self.client.clone(), resource);
+        let api: Api<Watched> = Api::all_with(self.client.clone(), resource);
+        let handlers = handlers.of_any();
         let watch = WatchTask::new(source.clone(), handlers, self.observations.clone(), self.meter.clone());
         let task = self.tasks.spawn(run_watch(api, config, watch));
         self.running.insert(source, task);
@@ -195,20 +216,29 @@ const STALLS_MAX: u32 = 3;
 const PROBATION: Duration = Duration::from_secs(10);
 
 /// One watch as a task.
-struct WatchTask<T> {
+struct WatchTask {
     source: Source,
-    handlers: Handlers<T>,
+    handlers: AnyHandlers,
     /// A full queue holds up this watch, not the results of writes.
     observations: Sender<Observation>,
     meter: Meter,
     /// Names by uid of all existing objects, to find the objects that were deleted between two lists.
     known: BTreeMap<String, String>,
     /// The list so far.
-    listed: Vec<Watched<T>>,
+    listed: Vec<Listed>,
     failures: WatchFailures,
     /// The list succeeded after a watch had failed. It is reported if the watch works until then.
     synced_at: Option<Instant>,
     is_first_list: bool,
+}
+
+/// An object of a list.
+struct Listed {
+    uid: String,
+    name: String,
+    /// `None` if it cannot be decoded.
+    order: Option<CreationOrder>,
+    report: Option<Observation>,
 }
 
 /// Why a watch task stops to read a stream.
@@ -220,12 +250,12 @@ enum StreamEnd {
 }
 
 /// Runs one watch until the loop ends.
-async fn run_watch<T: HasMeta>(api: Api<Watched<T>>, config: watcher::Config, mut task: WatchTask<T>) {
+async fn run_watch(api: Api<Watched>, config: watcher::Config, mut task: WatchTask) {
     while let StreamEnd::Restart = task.read(changes(api.clone(), config.clone())).await {}
 }
 
-impl<T: HasMeta> WatchTask<T> {
-    fn new(source: Source, handlers: Handlers<T>, observations: Sender<Observation>, meter: Meter) -> Self {
+impl WatchTask {
+    fn new(source: Source, handlers: AnyHandlers, observations: Sender<Observation>, meter: Meter) -> Self {
         Self {
             source,
             handlers,
@@ -248,7 +278,7 @@ impl<T: HasMeta> WatchTask<T> {
     }
 
     /// Reads one stream of changes.
-    async fn read(&mut self, changes: impl Stream<Item = watcher::Result<Event<Watched<T>>>>) -> StreamEnd {
+    async fn read(&mut self, changes: impl Stream<Item = watcher::Result<Event<Watched>>>) -> StreamEnd {
         let mut changes = std::pin::pin!(changes);
         let mut stalls = 0;
         loop {
@@ -284,11 +314,12 @@ impl<T: HasMeta> WatchTask<T> {
     }
 
     /// Applies one change. Returns what to report, and whether the list is to begin anew.
-    fn change(&mut self, change: watcher::Result<Event<Watched<T>>>) -> (Vec<Observation>, bool) {
+    fn change(&mut self, change: watcher::Result<Event<Watched>>) -> (Vec<Observation>, bool) {
         match change {
             Ok(Event::Init) => (Vec::new(), false),
             Ok(Event::InitApply(seen)) => {
-                self.listed.push(seen);
+                let (order, report) = self.applied(&seen);
+                self.listed.push(Listed { uid: seen.uid(), name: seen.name(), order, report });
                 (Vec::new(), false)
             }
             Ok(Event::InitDone) => {
@@ -303,7 +334,7 @@ impl<T: HasMeta> WatchTask<T> {
             }
             Ok(Event::Apply(seen)) => {
                 self.known.insert(seen.uid(), seen.name());
-                (self.applied(seen).into_iter().collect(), false)
+                (self.applied(&seen).1.into_iter().collect(), false)
             }
             Ok(Event::Delete(seen)) => {
                 self.known.remove(&seen.uid());
@@ -331,7 +362,8 @@ impl<T: HasMeta> WatchTask<T> {
     /// Applies that the list is complete.
     fn list_done(&mut self) -> Vec<Observation> {
         let mut reports = Vec::new();
-        let now: BTreeMap<_, _> = self.listed.iter().map(|seen| (seen.uid(), seen.name())).collect();
+        let now: BTreeMap<_, _> =
+            self.listed.iter().map(|seen| (seen.uid.clone(), seen.name.clone())).collect();
         if let Source::Objects(kind) = &self.source
             && std::mem::take(&mut self.is_first_list)
         {
@@ -343,28 +375,26 @@ impl<T: HasMeta> WatchTask<T> {
         reports.extend(deleted.map(|(uid, name)| (self.handlers.on_delete)(uid, name)));
         // The initial list is applied in creation order: it decides the order in the queue.
         let mut listed = std::mem::take(&mut self.listed);
-        listed.sort_by_cached_key(|seen| seen.body.as_ref().ok().map(creation_order));
-        for seen in listed {
-            reports.extend(self.applied(seen));
-        }
+        listed.sort_by(|one, other| one.order.cmp(&other.order));
+        reports.extend(listed.into_iter().filter_map(|seen| seen.report));
         reports
     }
 
-    /// The report of an object, unless it cannot be decoded: then the last state that was known stays.
-    fn applied(&self, seen: Watched<T>) -> Option<Observation> {
-        match seen.body {
-            Ok(body) => Some((self.handlers.on_apply)(body)),
+    /// The place of an object in a list and its report, unless it cannot be decoded: then the last state that was known stays.
+    fn applied(&self, seen: &Watched) -> (Option<CreationOrder>, Option<Observation>) {
+        match (self.handlers.decode)(seen) {
+            Ok((order, report)) => (Some(order), Some(report)),
             Err(error) => {
-                let (namespace, name) =
-                    (seen.meta.namespace.unwrap_or_default(), seen.meta.name.unwrap_or_default());
+                let (namespace, name) = (seen.meta.namespace.clone().unwrap_or_default(), seen.name());
                 tracing::warn!(namespace, name, error, "an object of {} is ignored", self.source);
-                let Source::Wrappers(group) = self.source else { return None };
-                Some(Observation::Undecodable(Box::new(DecodeError {
+                let Source::Wrappers(group) = self.source else { return (None, None) };
+                let why = DecodeError {
                     key: WrapperKey { group, namespace, name },
-                    uid: seen.meta.uid.unwrap_or_default(),
-                    resource_version: seen.meta.resource_version.unwrap_or_default(),
+                    uid: seen.uid(),
+                    resource_version: seen.meta.resource_version.clone().unwrap_or_default(),
                     cause: error,
-                })))
+                };
+                (None, Some(Observation::Undecodable(Box::new(why))))
             }
         }
     }
@@ -386,10 +416,10 @@ impl<T: HasMeta> WatchTask<T> {
 
 /// The watch events, with backoff after failures. `Event::Init` is filtered out: it would reset the backoff although
 /// nothing was received.
-pub(crate) fn changes<T: HasMeta>(
-    api: Api<Watched<T>>,
+pub(crate) fn changes(
+    api: Api<Watched>,
     config: watcher::Config,
-) -> impl Stream<Item = watcher::Result<Event<Watched<T>>>> {
+) -> impl Stream<Item = watcher::Result<Event<Watched>>> {
     let observed = watcher::watcher(api, config)
         .filter(|change| futures::future::ready(!matches!(change, Ok(Event::Init))));
     observed.backoff(BACKOFF)
@@ -401,9 +431,10 @@ pub(crate) fn changes<T: HasMeta>(
 const BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
-/// Sort key of objects: creation time in seconds, then resource version, which grows with every write to the store.
-fn creation_order<T: HasMeta>(object: &T) -> (String, u64, String) {
-    let meta = object.meta();
+/// Sort key of objects: creation time in seconds, then resource version, which grows with every write to the store, then name.
+type CreationOrder = (String, u64, String);
+
+fn creation_order(meta: &Meta) -> CreationOrder {
     (meta.creation_timestamp.clone(), meta.resource_version.parse().unwrap_or(0), meta.name.clone())
 }
 
