@@ -7,3 +7,4 @@ mod glossary;
 mod kueue_fields;
 mod operations;
 mod paths;
+mod targets;

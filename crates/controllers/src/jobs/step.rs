@@ -123,7 +123,8 @@ pub(super) fn left_behind(
             };
             silently(Write::Orphan(Box::new(orphan)))
         };
-        let is_stopped = workload.status.is(EVICTED) || !workload.is_active() || whole.metadata.is_deleting();
+        // The Workload of a job that is deleted with its pods is on its way, too. Of one that nothing owns, the deletion is an order.
+        let is_stopped = workload.status.is(EVICTED) || (owner.is_none() && whole.metadata.is_deleting());
         let is_reserved = workload.status.is(QUOTA_RESERVED) && !is_finished;
         match (until.filter(|_| is_reserved), kind) {
             (Some(_), _) if is_stopped => {
