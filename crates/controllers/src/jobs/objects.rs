@@ -70,7 +70,7 @@ pub(crate) struct Objects {
     /// The uids of Workloads of jobs that nothing owns: the job was deleted, and its pods were not.
     orphaned: BTreeSet<String>,
     /// The uids of Workloads by the name that their pods know.
-    by_chain: BTreeMap<(String, String), BTreeSet<String>>,
+    by_chain: BTreeMap<Chain, BTreeSet<String>>,
     /// The uids of jobs by the Workload that a job has left them which owned them.
     left: BTreeMap<Chain, BTreeSet<String>>,
     /// The pods that run with the quota of Workloads, or may start.
@@ -109,14 +109,11 @@ impl Objects {
             keys.extend(self.set_of(uid));
         }
         if let (JobsSource::Workload, Change::Applied(workload)) = (source, &change) {
-            keys.extend(self.group_of(workload));
-            keys.extend(self.sets_of(workload));
-            keys.extend(orphan_of(workload));
+            keys.extend(self.items_of(workload));
         }
         if let (JobsSource::Workload, Change::Deleted(uid, _)) = (source, &change) {
             let workload = self.workloads.get(uid);
-            keys.extend(workload.and_then(|workload| self.group_of(workload)));
-            keys.extend(workload.into_iter().flat_map(|workload| self.sets_of(workload)));
+            keys.extend(workload.into_iter().flat_map(|workload| self.items_of(workload)));
             // Its job may wait for the name.
             let job = workload.and_then(|workload| workload.metadata.labels.get(JOB_UID));
             keys.extend(job.and_then(|uid| self.key(uid)));

@@ -161,7 +161,7 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
             let meta = &job.metadata;
             jobs(kind, &meta.namespace).delete(client, &meta.name, &meta.uid).await
         }
-        Write::Pods(writes) => pods(client, writes).await,
+        Write::Pods(writes) => all(writes, |write| pod(client, write)).await,
         Write::OrphanGroup(workload) => return orphan_group(client, *workload).await,
         Write::Orphan(orphan) => return orphan.perform(client).await,
     };
@@ -178,7 +178,7 @@ fn pods_in(namespace: &str) -> ResourcePath {
     ResourcePath::of(&Kind::new("v1", "Pod"), "pods", namespace)
 }
 
-/// Creates Workloads. All are tried; the first error counts.
+/// Creates Workloads.
 async fn create(client: &Client, workloads: Vec<Value>) -> Result<(), Error> {
     let create = async |workload: Value| {
         let namespace = field_of(&workload, "namespace");
@@ -186,24 +186,25 @@ async fn create(client: &Client, workloads: Vec<Value>) -> Result<(), Error> {
         // The watch has not shown it yet.
         if matches!(created, Err(Error::Exists(_))) { Ok(()) } else { created.map(drop) }
     };
-    let created = stream::iter(workloads).map(create).buffer_unordered(WRITES_MAX);
-    created.fold(Ok(()), |sum, created| async { sum.and(created) }).await
+    all(workloads, create).await
 }
 
-/// Deletes Workloads, and leaves their finalizers. All are tried; the first error counts.
+/// Writes several objects, some at the same time. All are tried; the first error counts.
+async fn all<T, W: Future<Output = Result<(), Error>>>(
+    objects: Vec<T>,
+    write: impl FnMut(T) -> W,
+) -> Result<(), Error> {
+    let written = stream::iter(objects).map(write).buffer_unordered(WRITES_MAX);
+    written.fold(Ok(()), |sum, written| async { sum.and(written) }).await
+}
+
+/// Deletes Workloads, and leaves their finalizers.
 async fn delete_groups(client: &Client, workloads: Vec<Whole>) -> Result<(), Error> {
     let delete = async |workload: Whole| {
         let meta = &workload.metadata;
         path(KueueKind::Workload, &meta.namespace).delete(client, &meta.name, &meta.uid).await
     };
-    let deleted = stream::iter(workloads).map(delete).buffer_unordered(WRITES_MAX);
-    deleted.fold(Ok(()), |sum, deleted| async { sum.and(deleted) }).await
-}
-
-/// Writes pods. All are tried; the first error counts.
-async fn pods(client: &Client, writes: Vec<PodWrite>) -> Result<(), Error> {
-    let written = stream::iter(writes).map(|write| pod(client, write)).buffer_unordered(WRITES_MAX);
-    written.fold(Ok(()), |sum, written| async { sum.and(written) }).await
+    all(workloads, delete).await
 }
 
 async fn pod(client: &Client, write: PodWrite) -> Result<(), Error> {
