@@ -84,6 +84,11 @@ impl FromStr for Group {
     }
 }
 
+/// Whether a kind is that of AppWrappers. Anybody may call a kind of another group so.
+pub fn is_wrapper(group: &str, kind: &str) -> bool {
+    kind == KIND && Group::ALL.iter().any(|known| known.name() == group)
+}
+
 /// An unknown API group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no AppWrapper group \"{0}\"; use mcad.ibm.com or workload.codeflare.dev")]

@@ -1,6 +1,6 @@
 //! The owners of a pod, read from the API server: whether they lead to an AppWrapper that exists.
 
-use api::appwrapper::{self, Group};
+use api::appwrapper;
 use index::{Kind, wire};
 use kube::Client;
 
@@ -79,7 +79,7 @@ async fn path(client: &Client, kind: &Kind, namespace: &str) -> Result<Option<Re
     Ok(resources.resource(kind).map(path))
 }
 
-/// Whether a reference to an object of this kind is one to an AppWrapper: anybody may call a kind of another group so.
+/// Whether a reference to an object of this kind is one to an AppWrapper.
 pub(crate) fn is_wrapper(kind: &Kind) -> bool {
-    kind.kind == appwrapper::KIND && Group::ALL.iter().any(|group| group.name() == kind.group())
+    appwrapper::is_wrapper(kind.group(), &kind.kind)
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::appwrapper::{Group, Spec};
+use api::appwrapper::{self, Spec};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -325,7 +325,7 @@ fn objects(wrapper: &Value, namespace: &str) -> Vec<Wrapped> {
 
 fn is_wrapper(object: &Value) -> bool {
     let group = text(object, "apiVersion").split('/').next().unwrap_or_default();
-    text(object, "kind") == "AppWrapper" && Group::ALL.iter().any(|known| known.name() == group)
+    appwrapper::is_wrapper(group, text(object, "kind"))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

@@ -5,7 +5,7 @@
 //! job: otherwise the job queues for itself.
 
 use api::OwnerKey;
-use api::appwrapper::{self, Group, render::wraps};
+use api::appwrapper::{self, render::wraps};
 use api::kueue::jobs::{annotation, queue_name};
 use api::kueue::status::{ADMITTED, FINISHED};
 use index::Kind;
@@ -69,7 +69,7 @@ fn owns(key: &OwnerKey, owner: &Value, object: &OwnerKey) -> bool {
 }
 
 fn is_wrapper(key: &OwnerKey) -> bool {
-    key.kind == appwrapper::KIND && Group::ALL.iter().any(|group| group.name() == key.group)
+    appwrapper::is_wrapper(&key.group, &key.kind)
 }
 
 impl Objects {

@@ -74,10 +74,13 @@ impl Namespaces {
     /// counts, and the controller looks at it later.
     pub(crate) async fn is_ownerless(&self, namespace: &str, job: &Value) -> bool {
         let owner = controller(job);
-        let [version, kind, name, uid] =
+        let [api_version, kind, name, uid] =
             ["apiVersion", "kind", "name", "uid"].map(|field| owner[field].as_str().unwrap_or_default());
-        let Some(plural) = plural(version, kind).filter(|_| !name.is_empty()) else { return false };
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let is_wrapper = appwrapper::is_wrapper(group, kind);
+        let queued = JOB_KINDS.iter().find(|known| known.is_kind_of(api_version, kind));
+        let plural = if is_wrapper { Some(appwrapper::PLURAL) } else { queued.map(|known| known.plural) };
+        let Some(plural) = plural.filter(|_| !name.is_empty()) else { return false };
         let api: Api<Metadata> =
             Api::namespaced_with(self.client.clone(), namespace, &resource(group, version, kind, plural));
         match tokio::time::timeout(FIRST_MAX, api.get_metadata(name)).await {
@@ -86,14 +89,6 @@ impl Namespaces {
             Ok(Err(_)) | Err(_) => false,
         }
     }
-}
-
-/// The resource of the objects that queue for others: AppWrappers and jobs.
-fn plural(version: &str, kind: &str) -> Option<&'static str> {
-    if kind == appwrapper::KIND {
-        return Some(appwrapper::PLURAL);
-    }
-    JOB_KINDS.iter().find(|known| known.is_kind_of(version, kind)).map(|known| known.plural)
 }
 
 fn namespaces() -> ApiResource {

@@ -9,7 +9,7 @@ use super::{Context, DEFAULT, Gates, JobDefaults, JobRules, Operation, ReviewedK
 use super::{
     deployment, elastic, gates as gated_by, leader_worker_set, pod, ray, spark, statefulset, topology,
 };
-use crate::appwrapper::{self, Group, components::has_components};
+use crate::appwrapper::{self, components::has_components};
 use crate::kueue::jobs::topology::{GROUP as POD_SET_GROUP, follow_one, truth};
 use crate::kueue::jobs::train_job::PATCH_MANAGER;
 use crate::kueue::jobs::{
@@ -132,11 +132,9 @@ pub(super) fn is_owned(job: &Value, known: &JobDefaults, rules: &JobRules) -> bo
 pub(super) fn names_owner(job: &Value, rules: &JobRules) -> bool {
     let owner = controller(job);
     let [version, kind] = ["apiVersion", "kind"].map(|field| owner[field].as_str().unwrap_or_default());
-    let is_wrapper =
-        kind == appwrapper::KIND && Group::ALL.iter().any(|known| known.name() == group(version));
     let is_other =
         |name: &String| JobKind::of_framework(name).is_some_and(|known| known.is_kind_of(version, kind));
-    is_wrapper
+    appwrapper::is_wrapper(group(version), kind)
         || managed(rules).any(|known| known.is_kind_of(version, kind))
         || rules.others.iter().any(is_other)
 }
