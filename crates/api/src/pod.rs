@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::amounts::{AmountError, Amounts};
+use crate::kueue::quantity::canonical;
 use crate::pod_rules::PodRules;
 use crate::selector::Labels;
 use crate::value::{at, list, text};
@@ -95,6 +96,17 @@ impl PodShape {
 ///
 /// After the Kubernetes documentation, "Sidecar containers: resource sharing within containers".
 pub fn effective_request(spec: &Value) -> Result<Amounts, AmountError> {
+    let mut request = of_containers(spec)?;
+    for (name, amount) in of_whole_pod(spec, &request)?.iter() {
+        request.set(name, amount);
+    }
+    request.add(&Amounts::read(at(spec, &["overhead"]))?);
+    request.set("pods", 1);
+    Ok(request)
+}
+
+/// What the containers of a pod request together.
+fn of_containers(spec: &Value) -> Result<Amounts, AmountError> {
     let mut running = Amounts::new();
     for container in list(spec, &["containers"]) {
         running.add(&container_request(container)?);
@@ -113,15 +125,47 @@ pub fn effective_request(spec: &Value) -> Result<Amounts, AmountError> {
     }
     running.add(&sidecars);
     running.raise_to(&init);
-    for (name, amount) in container_request(spec)?.iter() {
-        running.set(name, amount);
-    }
-    running.add(&Amounts::read(at(spec, &["overhead"]))?);
-    running.set("pods", 1);
     Ok(running)
 }
 
-/// The requests of a container, or the pod-level requests of a pod. A missing request defaults to the limit.
+/// The pod-level requests. With pod-level limits, what the containers request is the pod-level request that is missing, and
+/// the limit is it where they request nothing (`defaultPodRequests` of Kubernetes).
+fn of_whole_pod(spec: &Value, of_containers: &Amounts) -> Result<Amounts, AmountError> {
+    let mut request = Amounts::read(at(spec, &["resources", "requests"]))?;
+    let limits = Amounts::read(at(spec, &["resources", "limits"]))?;
+    if limits.is_empty() {
+        return Ok(request);
+    }
+    let is_missing = |name: &str| at(spec, &["resources", "requests", name]).is_null();
+    // Huge pages cannot be overcommitted: their request is their limit.
+    let may_differ = |name: &str| matches!(name, "cpu" | "memory");
+    for (name, limit) in limits.iter().filter(|(name, _)| is_missing(name)) {
+        request.set(name, limit);
+    }
+    for (name, amount) in of_containers.iter().filter(|(name, _)| may_differ(name) && is_missing(name)) {
+        request.set(name, amount);
+    }
+    Ok(request)
+}
+
+/// Writes the pod-level requests that follow from pod-level limits into the spec, as the API server does when a pod is created.
+pub(crate) fn complete_whole_pod(spec: &mut Value) {
+    let Ok(request) = of_containers(spec).and_then(|amounts| of_whole_pod(spec, &amounts)) else { return };
+    let Some(resources) = spec["resources"].as_object_mut().filter(|known| known.contains_key("limits"))
+    else {
+        return;
+    };
+    let known = resources.entry("requests").or_insert(Value::Null);
+    if known.is_null() {
+        *known = Value::Object(Map::new());
+    }
+    let Some(known) = known.as_object_mut() else { return };
+    for (name, amount) in request.iter() {
+        known.entry(name).or_insert_with(|| canonical(name, amount).into());
+    }
+}
+
+/// The requests of a container. A missing request defaults to the limit.
 fn container_request(container: &Value) -> Result<Amounts, AmountError> {
     let mut request = Amounts::read(at(container, &["resources", "requests"]))?;
     let requests = at(container, &["resources", "requests"]);
@@ -261,6 +305,16 @@ mod tests {
             Case {
                 name: "pod-level requests replace those of the containers",
                 spec: json!({"containers": [container("1"), container("1")], "resources": {"requests": {"cpu": 3}}}),
+                cpu: 3000,
+            },
+            Case {
+                name: "a pod-level limit is no request where containers have one",
+                spec: json!({"containers": [container("1"), {}], "resources": {"limits": {"cpu": 3}}}),
+                cpu: 1000,
+            },
+            Case {
+                name: "a pod-level limit is the request of containers that have none",
+                spec: json!({"containers": [{}], "resources": {"limits": {"cpu": 3}}}),
                 cpu: 3000,
             },
         ];

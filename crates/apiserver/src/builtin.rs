@@ -6,6 +6,7 @@
 
 mod defaults;
 mod fields;
+pub(crate) mod pod_amounts;
 mod rules;
 
 use serde_json::Value;

@@ -2,10 +2,10 @@
 //! containers, pods and claims. After `plugin/pkg/admission/limitranger` of Kubernetes.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use crate::builtin::pod_amounts::{Amounts, listed, of_pod};
 use crate::object;
 use crate::openapi::quantity;
 use crate::server::ApiServer;
@@ -15,9 +15,6 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Type of the limits for claims.
 const CLAIM: &str = "PersistentVolumeClaim";
-
-/// Quantities by resource, in their canonical form.
-type Amounts = BTreeMap<String, String>;
 
 /// The limits of a namespace, each of all its `LimitRange` objects.
 fn limits(server: &ApiServer, namespace: &str) -> Vec<Value> {
@@ -77,7 +74,7 @@ pub(super) fn check_pod(server: &ApiServer, pod: &Value) -> Result<(), String> {
                 let containers = object::items(pod, &["spec", "containers"]).iter();
                 containers.chain(object::items(pod, &["spec", "initContainers"])).map(amounts).collect()
             }
-            "Pod" => vec![(total(pod, "requests"), total(pod, "limits"))],
+            "Pod" => vec![(of_pod(&pod["spec"], "requests"), of_pod(&pod["spec"], "limits"))],
             _ => Vec::new(),
         };
         for (requests, limits) in holders {
@@ -184,53 +181,4 @@ fn nanos(amount: &str) -> i128 {
 
 fn is(one: &str, ordering: Ordering, other: &str) -> bool {
     nanos(one).cmp(&nanos(other)) == ordering
-}
-
-/// The quantities of an object.
-fn listed(amounts: &Value) -> Amounts {
-    let entries = amounts.as_object().into_iter().flat_map(Map::iter);
-    entries.map(|(resource, amount)| (resource.clone(), text_of(amount))).collect()
-}
-
-fn text_of(amount: &Value) -> String {
-    let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
-    quantity::canonical(&text).unwrap_or(text)
-}
-
-/// The requests or limits of a whole pod: the containers and sidecars, or an init container with the sidecars before it if
-/// that is more. Amounts of the pod level have priority.
-fn total(pod: &Value, field: &str) -> Amounts {
-    let of = |container: &Value| listed(&container["resources"][field]);
-    let mut total = Amounts::new();
-    for container in object::items(pod, &["spec", "containers"]) {
-        add(&mut total, &of(container));
-    }
-    let (mut sidecars, mut init) = (Amounts::new(), Amounts::new());
-    for container in object::items(pod, &["spec", "initContainers"]) {
-        let mut together = sidecars.clone();
-        add(&mut together, &of(container));
-        if object::text(container, &["restartPolicy"]) == "Always" {
-            add(&mut total, &of(container));
-            sidecars.clone_from(&together);
-        }
-        raise(&mut init, &together);
-    }
-    raise(&mut total, &init);
-    total.extend(listed(&pod["spec"]["resources"][field]));
-    total
-}
-
-fn add(total: &mut Amounts, other: &Amounts) {
-    for (resource, amount) in other {
-        let sum = total.get(resource).and_then(|old| quantity::sum(old, amount));
-        total.insert(resource.clone(), sum.unwrap_or_else(|| amount.clone()));
-    }
-}
-
-fn raise(total: &mut Amounts, other: &Amounts) {
-    for (resource, amount) in other {
-        if total.get(resource).is_none_or(|old| is(old, Ordering::Less, amount)) {
-            total.insert(resource.clone(), amount.clone());
-        }
-    }
 }

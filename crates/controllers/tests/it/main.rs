@@ -37,6 +37,7 @@ mod kueue_scheduling;
 mod kueue_victims;
 mod leadership;
 mod lifecycle;
+mod limit_ranges;
 mod limits;
 mod metrics;
 mod missing_pods;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use api::kueue::config::{Quantity, Transformation, TransformationStrategy};
-use api::limit_range::complete;
+use api::limit_range::ContainerDefaults;
 use api::pod::effective_request;
 use api::{Amounts, quantity};
 use model::{TopologyMode, TopologyRequest, TopologySlice};
@@ -82,9 +82,10 @@ impl Default for KueueRules {
     }
 }
 
-/// The `LimitRange`s of a namespace: the least maximum, the greatest minimum and the first default of each resource.
+/// The `LimitRange`s of a namespace: the least maximum and the greatest minimum of each resource, and the defaults.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ranges {
+    defaults: ContainerDefaults,
     container: Range,
     pod: Range,
     has_pod: bool,
@@ -94,8 +95,6 @@ pub(crate) struct Ranges {
 struct Range {
     max: BTreeMap<String, i64>,
     min: BTreeMap<String, i64>,
-    default: Value,
-    default_request: Value,
 }
 
 impl Ranges {
@@ -103,6 +102,7 @@ impl Ranges {
     pub(crate) fn read<'a>(limits: impl Iterator<Item = &'a Value>) -> Self {
         let mut ranges = Self::default();
         for limit in limits {
+            ranges.defaults.add(limit);
             let range = match limit["type"].as_str() {
                 Some("Container") => &mut ranges.container,
                 Some("Pod") => {
@@ -119,19 +119,8 @@ impl Ranges {
                 let known = range.min.entry(name.to_owned()).or_insert(amount);
                 *known = amount.max(*known);
             }
-            fill(&mut range.default, &limit["default"]);
-            fill(&mut range.default_request, &limit["defaultRequest"]);
         }
         ranges
-    }
-}
-
-/// Adds the entries that a map lacks.
-fn fill(map: &mut Value, defaults: &Value) {
-    for (name, value) in defaults.as_object().into_iter().flatten() {
-        if map[name].is_null() {
-            map[name] = value.clone();
-        }
     }
 }
 
@@ -142,16 +131,7 @@ pub(crate) fn adjusted(spec: &Value, ranges: &Ranges, overhead: Option<&Value>) 
     if let Some(overhead) = overhead.filter(|_| spec["overhead"].as_object().is_none_or(Map::is_empty)) {
         spec["overhead"] = overhead.clone();
     }
-    for field in ["initContainers", "containers"] {
-        for container in spec[field].as_array_mut().into_iter().flatten() {
-            let Range { default_request, default, .. } = &ranges.container;
-            complete(&mut container["resources"], default_request, default);
-        }
-    }
-    if spec["resources"].is_object() {
-        // No namespace has defaults for whole pods.
-        complete(&mut spec["resources"], &Value::Null, &Value::Null);
-    }
+    ranges.defaults.complete(&mut spec);
     spec
 }
 

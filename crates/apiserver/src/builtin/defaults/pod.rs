@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::builtin::fields::{compare, items_mut, object_mut, set_default};
+use crate::builtin::pod_amounts;
 use crate::object;
 
 /// Default toleration of the taints `not-ready` and `unreachable`, in seconds.
@@ -18,6 +19,7 @@ pub(super) fn pod(pod: &mut Value) {
             requests_from_limits(container);
         }
     }
+    pod_amounts::default_requests(spec);
     set_default(spec, &["enableServiceLinks"], true);
     if spec["hostNetwork"] == true {
         for kind in ["containers", "initContainers"] {
