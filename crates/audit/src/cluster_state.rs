@@ -308,8 +308,8 @@ impl<'w> ClusterState<'w> {
     }
 
     /// Reserves the planned slots of a gang. A slot stays reserved on its planned node unless a pod of that pod set
-    /// runs on another node. Such a displaced pod replaces the slot that is last by node name. A slot is never
-    /// smaller than its pod.
+    /// runs on another node. Such a displaced pod replaces the slot that is last by node name, unless its node has
+    /// failed or it is being deleted. A slot is never smaller than its pod.
     fn reserve_slots(&mut self, gang: &Gang, assignment: &Assignment, pods: &[&Pod]) {
         for (at, (pod_set, places)) in gang.pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
             let mut slots = count_slots(places, assignment.devices.get(at));
@@ -329,7 +329,9 @@ impl<'w> ClusterState<'w> {
                         *left -= 1;
                         in_slot.push((pod, pod.device.or(*number)));
                     }
-                    None if pod.node.as_ref().is_some_and(|node| gang.unhealthy.contains(node)) => {
+                    None if pod.is_leaving
+                        || pod.node.as_ref().is_some_and(|node| gang.unhealthy.contains(node)) =>
+                    {
                         replaced.push((pod, pod.device));
                     }
                     None => displaced.push((pod, pod.device)),

@@ -220,4 +220,6 @@ pub struct Pod {
     pub rules: Option<Arc<PodRules>>,
     /// The uid of its gang and the index of its pod set.
     pub gang: Option<(String, usize)>,
+    /// It is being deleted. A place of its gang on another node is its successor's.
+    pub is_leaving: bool,
 }

@@ -26,6 +26,7 @@
 //! | node | `pods=N` | the maximum number of pods; default 110 |
 //! | pod | `on=NODE[/DEVICE]` | the node that it is bound to, with the number of its shared device |
 //! | pod | `of=GANG/SET` | its gang and the index of its pod set |
+//! | pod | `leaving` | it is being deleted |
 //! | pod, pod set | `share:RESOURCE=Nm` | a share of one device, in thousandths |
 //! | pod set | `quota:RESOURCE=Q` | what quota counts of one pod, in the place of its request |
 //! | pod, pod set | `selected:N,…` | the selectors that select the pods, by number |

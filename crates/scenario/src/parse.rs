@@ -185,6 +185,8 @@ fn pod(names: &mut ResourceNames, words: &[&str]) -> Result<Pod, Problem> {
             let bad = || Problem::Value((*word).to_owned());
             let (gang, set) = gang.rsplit_once('/').ok_or_else(bad)?;
             pod.gang = Some((gang.to_owned(), set.parse().map_err(|_| bad())?));
+        } else if *word == "leaving" {
+            pod.is_leaving = true;
         } else {
             match pod_rules::read(word, &mut pod.rules) {
                 Some(true) => {}

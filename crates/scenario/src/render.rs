@@ -201,6 +201,7 @@ fn pod_words(names: &ResourceNames, pod: &Pod) -> Vec<String> {
     let device = pod.device.map_or(String::new(), |number| format!("/{number}"));
     words.extend(pod.node.iter().map(|node| format!("on={node}{device}")));
     words.extend(pod.gang.iter().map(|(gang, set)| format!("of={gang}/{set}")));
+    words.extend(pod.is_leaving.then(|| "leaving".to_owned()));
     words
 }
 

@@ -95,6 +95,24 @@ async fn a_pod_from_a_deleted_or_tainted_or_failed_node_is_placed_on_another_nod
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_place_that_replaces_a_lost_one_is_kept_while_the_lost_pod_is_still_listed() {
+    let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
+    let _controller = cluster.controller();
+    let job = running_pair(&cluster).await;
+    // Nobody confirms the deletion of the pod, as on a node that is lost.
+    let finalizers = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/kubelet"]}}));
+    cluster.api(&pods(), "default").patch("pair-2", &PatchParams::default(), &finalizers).await.unwrap();
+    cordon(&cluster, "n-1").await;
+    cluster.delete(&pods(), "default", "pair-2").await;
+    create_pod(&cluster, &job, "pair-3").await;
+    assert_eq!(host(&cluster, "pair-3").await, "n-2");
+    cluster.submit(single("single")).await;
+    cluster.wait_state(Group::Mcad, "single", "Pending", "HeadOfLine").await;
+    run(&cluster, "pair-3", "n-2").await;
+    assert_still_runs(&cluster, &job).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gang_without_a_replacement_is_requeued_after_its_whole_patience() {
     let cluster = cluster(&["n-0", "n-1"]).await;
     let _controller = cluster.controller();

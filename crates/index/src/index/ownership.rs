@@ -121,6 +121,7 @@ impl Index {
                     .filter(|ownership| !self.is_stuck(&ownership.wrapper))
                     .and_then(|ownership| Some((ownership.wrapper, ownership.pod_set?)))
                     .or(placed),
+                is_leaving: row.is_deleting,
                 ..model::Pod::default()
             })
         } else {

@@ -175,8 +175,8 @@ impl Claim {
 
     /// Matches bound pods with the planned slots of their pod set. A pod consumes a slot on its node, or else the
     /// last slot on another node. Slots without a pod stay reserved where they were planned. When a slot is larger
-    /// than its pod, the difference stays reserved. Pods beyond the slots take just their request, and so do pods on
-    /// failed nodes, which have replacements.
+    /// than its pod, the difference stays reserved. Pods beyond the slots take just their request, and so do those
+    /// without a slot on their node that have replacements: pods on failed nodes, and pods that are being deleted.
     ///
     /// Slots of pods that share devices belong to a device. Pods whose device is known are matched first. The result
     /// maps the other pods, by uid, to the device of their slot.
@@ -201,7 +201,7 @@ impl Claim {
                         device_by_pod.extend(device.map(|device| (pod.uid.as_str(), device)));
                         self.reserve_rest(node, pod_set, pod, device);
                     }
-                    None if failed.contains(node) => {}
+                    None if pod.is_leaving || failed.contains(node) => {}
                     None => displaced.push((node, pod)),
                 }
             }

@@ -129,6 +129,22 @@ fn a_pod_bound_to_another_node_releases_the_slot_that_was_planned_for_it() {
 }
 
 #[test]
+fn a_pod_that_is_being_deleted_leaves_the_place_that_replaces_its_own_to_its_successor() {
+    let mut reserved = gang("g", 2, 1000);
+    reserved.state = GangState::Reserved(on(&[("a", 1), ("b", 1)]));
+    let mut world = world([node("a", 4000), node("b", 4000), node("c", 4000), Event::GangUpserted(reserved)]);
+    let leaving = |uid: &str, node: &str| {
+        let Event::PodUpserted(pod) = pod(uid, node, 1000, Some("g")) else { unreachable!() };
+        Event::PodUpserted(Pod { is_leaving: true, ..pod })
+    };
+    world.apply(leaving("p", "a"));
+    world.apply(leaving("q", "c"));
+    assert_eq!((free(&world, "a"), free(&world, "b"), free(&world, "c")), (3000, 3000, 3000));
+    world.apply(pod("r", "b", 1000, Some("g")));
+    assert_eq!((free(&world, "a"), free(&world, "b"), free(&world, "c")), (3000, 3000, 3000));
+}
+
+#[test]
 fn pods_of_a_deleted_gang_stay_charged_until_they_are_removed() {
     let mut reserved = gang("g", 2, 1000);
     reserved.state = GangState::Reserved(on(&[("a", 2)]));

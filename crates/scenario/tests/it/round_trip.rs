@@ -8,7 +8,7 @@ policy   preemption=lower-priority fair-sharing=final-share
 node     gpu 2x  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
 node     old     cpu=15500m memory=60G cordoned notready pods=4  # with a comment
 pod      logs    on=gpu-1 cpu=500m
-pod      head-1  on=gpu-1 cpu=2 of=train-1/0
+pod      head-1  on=gpu-1 leaving cpu=2 of=train-1/0
 running  train-1 priority=5  head 1x cpu=2 on=gpu-1  worker 3x nvidia.com/gpu=1 on=gpu-1,gpu-2*2
 foreign  train-0             worker 2x cpu=1
 
@@ -29,7 +29,7 @@ fn a_rendered_world_parses_to_the_same_world() {
         node     gpu-1  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
         node     gpu-2  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
         node     old  cpu=15500m memory=60G pods=4 cordoned notready
-        pod      head-1  cpu=2 on=gpu-1 of=train-1/0
+        pod      head-1  cpu=2 on=gpu-1 of=train-1/0 leaving
         pod      logs  cpu=500m on=gpu-1
         pod      part  share:nvidia.com/gpu=250m on=gpu-1/3
         pending  empty  at=10 priority=-1 slope=7
