@@ -33,7 +33,7 @@ pub use injection::{
     ELASTIC_GATE, Flavor, Injection, InjectionError, POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD,
 };
 pub use integration::{Finished, Integration, REFERENCED, Reference, ReferencedKind};
-pub use pod_group::{Incomplete, Membership, PodGroup};
+pub use pod_group::{GROUP_PODS_MAX, Incomplete, Membership, PodGroup};
 
 use super::provisioning::PARAMETER_PREFIX;
 use super::workload::{API_VERSION, JOB_UID};

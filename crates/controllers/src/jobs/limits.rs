@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::kueue::jobs::GROUP_PODS_MAX;
 use api::kueue::workload::POD_SETS_MAX;
 use serde_json::Value;
 
@@ -10,8 +11,8 @@ const NAME_MAX: usize = 63;
 /// The number of pods in a pod set: Kueue's type of it.
 const PODS_MAX: u64 = 2_147_483_647;
 
-/// Why no Workload can be made with this content; none if it can.
-pub(super) fn problem(workload: &Value) -> Option<String> {
+/// Why no Workload can be made with this content; none if it can. `is_group`: its pods own it, each of them.
+pub(super) fn problem(workload: &Value, is_group: bool) -> Option<String> {
     let sets = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
     if sets.len() > usize::from(POD_SETS_MAX) {
         let many = sets.len();
@@ -34,6 +35,11 @@ pub(super) fn problem(workload: &Value) -> Option<String> {
             ));
         }
         let count = &set["count"];
+        if is_group && count.as_u64().is_some_and(|count| count > GROUP_PODS_MAX.into()) {
+            return Some(format!(
+                "the group {name} has {count} pods, and all of them own its Workload, which takes {GROUP_PODS_MAX}: ask for fewer"
+            ));
+        }
         if count.as_u64().is_none_or(|count| count > PODS_MAX) {
             return Some(format!(
                 "the group {name} has {count} pods, and a Workload counts up to {PODS_MAX}: ask for fewer"
@@ -50,9 +56,13 @@ mod tests {
     use super::*;
 
     fn told(sets: &[(&str, u64)]) -> String {
+        told_of(sets, false)
+    }
+
+    fn told_of(sets: &[(&str, u64)], is_group: bool) -> String {
         let sets: Vec<Value> =
             sets.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
-        problem(&json!({"spec": {"podSets": sets}})).unwrap_or_default()
+        problem(&json!({"spec": {"podSets": sets}}), is_group).unwrap_or_default()
     }
 
     #[test]
@@ -61,6 +71,8 @@ mod tests {
         assert!(told(&[("a", 1), ("a", 1)]).ends_with("rename one"));
         assert!(told(&[(&"x".repeat(64), 1)]).ends_with("shorten it"));
         assert!(told(&[("a", 2_147_483_648)]).ends_with("ask for fewer"));
+        assert_eq!(told_of(&[("a", 5_000)], true), "");
+        assert!(told_of(&[("a", 5_001)], true).ends_with("ask for fewer"));
         let names: Vec<String> = (0..19).map(|at| format!("s{at}")).collect();
         let sets: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
         assert!(told(&sets).ends_with("merge some of them"));

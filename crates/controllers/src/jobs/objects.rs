@@ -468,6 +468,12 @@ impl Objects {
         pods.into_iter().chain(owners).any(|owner| !is_own(&owner))
     }
 
+    /// The job which has made a Workload, if it is there.
+    pub(super) fn has_made(&self, workload: &Whole) -> Option<OwnerKey> {
+        let (at, job) = self.jobs.get(workload.metadata.labels.get(JOB_UID)?)?;
+        (job.metadata.namespace == workload.metadata.namespace).then(|| self.key_of(*at, job))
+    }
+
     /// The Workloads of a job.
     pub(super) fn workloads_of<'a>(&'a self, job: &OwnerKey) -> impl Iterator<Item = &'a Whole> + use<'a> {
         self.owned.get(job).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::JobsConfig;
 use super::objects::{Objects, subject};
 use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text};
-use super::workload::{Owned, create, delete_unmatched, tell_taken, unmatched};
+use super::workload::{OUT_OF_SYNC, Owned, create, delete_unmatched, tell_taken, unmatched};
 use super::write::{PodWrite, Write};
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
@@ -123,8 +123,9 @@ impl<'a> Pods<'a> {
             let group = group.within(&whole.value);
             Self::own(&group, whole, &group.pods)?;
             if !is_finished && !group.is_equivalent(&whole.value, is_finished) {
-                let text = "The prebuilt workload is out of sync with its user job";
-                return Err(self.view.finish(&owned, "OutOfSync", text, Vec::new()));
+                let finish = || self.view.finish(&owned, "OutOfSync", OUT_OF_SYNC, Vec::new());
+                let stop = self.stop_unmatched(OUT_OF_SYNC).or_else(|| self.view.await_pods(whole));
+                return Err(stop.unwrap_or_else(finish));
             }
             self.group = Some(group);
             return Ok(Some((owned, 0)));
@@ -146,7 +147,9 @@ impl<'a> Pods<'a> {
         Self::own(&group, whole, &found.kept)?;
         let Membership { kept, excess, replaced, absent } = found;
         self.clean(&excess, &replaced)?;
-        let of_others = |pod: &&Whole| ![&kept, &excess, &replaced].iter().any(|pods| has(pods, &pod.value));
+        let own: BTreeSet<*const Value> =
+            [&kept, &excess, &replaced].into_iter().flatten().map(|pod| std::ptr::from_ref(*pod)).collect();
+        let of_others = |pod: &&Whole| !own.contains(&std::ptr::from_ref(&pod.value));
         let outside = self.all.iter().copied().filter(of_others);
         if let Some(step) = self.stop_these(outside, &Stop::unmatched(unmatched(Some(whole)))) {
             return Err(step);
@@ -164,8 +167,9 @@ impl<'a> Pods<'a> {
     /// Whether a Workload is that of others: not of these pods, nor of a set whose pods wait as this group.
     fn is_of_others(&self, whole: &Whole) -> bool {
         let objects = self.view.objects;
+        let own: BTreeSet<&str> = self.all.iter().map(|pod| pod.metadata.uid.as_str()).collect();
         objects.is_of_others(whole, |owner| {
-            self.all.iter().any(|pod| pod.metadata.uid == owner.uid)
+            own.contains(owner.uid.as_str())
                 || objects
                     .job(owner)
                     .is_some_and(|(at, _)| self.view.config.kind(at).is_some_and(JobKind::is_set_of_pods))
@@ -322,7 +326,11 @@ impl<'a> Pods<'a> {
             return step;
         }
         if status.is(FINISHED) {
-            return self.release(|_| true).unwrap_or_else(release_workload);
+            // Its quota is that of others now.
+            let stop =
+                Stop { reason: "WorkloadFinished".into(), text: "Workload is finished", is_total: false };
+            let release = || self.release(|_| true);
+            return self.stop(&stop).or_else(release).unwrap_or_else(release_workload);
         }
         if meta.is_deleting() {
             let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total: true };
@@ -335,7 +343,7 @@ impl<'a> Pods<'a> {
             let text = format!("Workload '{}' is declared finished", key(owned.whole));
             return view.finish(owned, reason, &ended.message, vec![event("FinishedWorkload", text)]);
         }
-        let reclaimed = view.reclaim(owned, self.reclaimable());
+        let reclaimed = view.reclaim(owned, &self.reclaimable());
         if let Some(step) = reclaimed.or_else(|| view.report_pods(owned, self.are_ready())) {
             return step;
         }
@@ -446,11 +454,6 @@ impl<'t> Stop<'t> {
     fn unmatched(text: &'t str) -> Self {
         Self { reason: "NoMatchingWorkload".into(), text, is_total: false }
     }
-}
-
-/// Whether a pod is among these.
-fn has(pods: &[&Value], pod: &Value) -> bool {
-    pods.iter().any(|known| std::ptr::eq(*known, pod))
 }
 
 /// An Event about a pod.

@@ -7,6 +7,7 @@ use api::kueue::status::{EVICTED, FINISHED, ON_HOLD, QUOTA_RESERVED};
 use serde_json::{Map, Value, json};
 
 use super::groups;
+use super::objects::has_quota;
 use super::owner::Ancestor;
 use super::step::{AWAIT, JobStep, View, silently};
 use super::workload::Owned;
@@ -17,7 +18,8 @@ pub(super) fn decide(view: &View<'_>) -> JobStep {
     let is_own = match view.objects.ancestor(view.key(), view.job, view.config) {
         Ancestor::Unseen(question) => return JobStep::Ask(question),
         Ancestor::Absent => true,
-        Ancestor::Job(_) | Ancestor::Other => false,
+        // It got its owner later, and goes on as a set of its own until it has lost its quota.
+        Ancestor::Job(_) | Ancestor::Other => view.objects.workload_of_set(view.job).is_some_and(has_quota),
     };
     if !is_own || !view.is_managed() || view.job.metadata.is_deleting() {
         return AWAIT;

@@ -1,5 +1,7 @@
 //! Decides the next write about a job: a pure function of what was observed.
 
+use std::collections::BTreeMap;
+
 use api::kueue::FINALIZER;
 use api::kueue::jobs::{InjectionError, JobKind, QUEUE_NAME, prebuilt_workload, queue_name};
 use api::kueue::status::{
@@ -250,10 +252,18 @@ impl View<'_> {
             return AWAIT;
         }
         match self.objects.ancestor(self.key(), self.job, self.config) {
-            Ancestor::Other => return AWAIT,
-            Ancestor::Job(ancestor) => return self.follow_ancestor(&ancestor),
             Ancestor::Unseen(question) => return JobStep::Ask(question),
             Ancestor::Absent => {}
+            // It got its owner later, and goes on as a job of its own until it has lost its quota.
+            Ancestor::Other | Ancestor::Job(_) if self.objects.holds_quota(&self.key()) => {}
+            owner @ (Ancestor::Other | Ancestor::Job(_)) => {
+                let mut own = self.objects.workloads_of(&self.key());
+                return match (own.next(), owner) {
+                    (Some(waits), _) => delete_unmatched(waits),
+                    (None, Ancestor::Job(ancestor)) => self.follow_ancestor(&ancestor),
+                    (None, _) => AWAIT,
+                };
+            }
         }
         if self.job.metadata.is_deleting() {
             let left: Vec<&Whole> = self.objects.workloads_of(&self.key()).collect();
@@ -293,6 +303,11 @@ impl View<'_> {
         JobStep::Write(Write::Admission(Box::new(owned.workload.clone()), Box::new(status)), events)
     }
 
+    /// Whether the job is neither suspended nor over.
+    pub(super) fn runs(&self) -> bool {
+        !self.kind.is_suspended(&self.job.value) && self.kind.integration.finished(&self.job.value).is_none()
+    }
+
     /// Brings the job and its Workload to each other's state.
     pub(super) fn follow(&self, owned: &Owned<'_>) -> JobStep {
         let (job, status) = (&self.job.value, &owned.workload.status);
@@ -304,7 +319,12 @@ impl View<'_> {
             ))
         };
         if status.is(FINISHED) {
-            return if has_finalizer { release() } else { AWAIT };
+            // Its quota is that of others now.
+            return match (self.runs(), has_finalizer) {
+                (true, _) => self.stop(Some(owned.whole), "Workload is finished"),
+                (false, true) => release(),
+                (false, false) => AWAIT,
+            };
         }
         if owned.whole.metadata.is_deleting() {
             return match self.kind.is_suspended(job) {
@@ -317,12 +337,16 @@ impl View<'_> {
             return step;
         }
         if let Some(ended) = self.kind.integration.finished(job) {
+            // A Ray cluster may outlive its job.
+            if let Some(step) = self.await_pods(owned.whole) {
+                return step;
+            }
             let reason = if ended.succeeded { "Succeeded" } else { "Failed" };
             let text = format!("Workload '{}' is declared finished", key(owned.whole));
             return self.finish(owned, reason, &ended.message, vec![event("FinishedWorkload", text)]);
         }
         let integration = self.kind.integration;
-        let reclaimed = self.reclaim(owned, integration.reclaimable(job));
+        let reclaimed = self.reclaim(owned, &integration.reclaimable(job));
         if let Some(step) = reclaimed.or_else(|| self.report_pods(owned, integration.are_pods_ready(job))) {
             return step;
         }
@@ -339,17 +363,28 @@ impl View<'_> {
         }
     }
 
-    /// Gives back the quota of pods that have ended.
-    pub(super) fn reclaim(&self, owned: &Owned<'_>, mut ended: Vec<ReclaimablePods>) -> Option<JobStep> {
-        for pods in &mut ended {
-            let set = owned.workload.spec.pod_sets.iter().find(|set| set.name == pods.name);
-            pods.count = pods.count.min(set.map_or(0, |set| set.count));
+    /// Gives back the quota of pods that have ended. The counts are parts of the pod set: of one that is admitted in part, the
+    /// pods that were not admitted end with the first one that does. What is given back stays so until the admission ends, also
+    /// when a Job that starts with the pods it still needs has none to spare.
+    pub(super) fn reclaim(&self, owned: &Owned<'_>, ended: &[ReclaimablePods]) -> Option<JobStep> {
+        let Workload { spec, status, .. } = &owned.workload;
+        let known: BTreeMap<&String, u32> =
+            status.reclaimable_pods.iter().map(|pods| (&pods.name, pods.count)).collect();
+        let admitted = status.admission.as_ref().map_or(&[][..], |admission| &admission.pod_set_assignments);
+        let mut counts: BTreeMap<&String, u32> =
+            if status.is(QUOTA_RESERVED) { known.clone() } else { BTreeMap::new() };
+        for ReclaimablePods { name, count } in ended {
+            let Some(set) = spec.pod_sets.iter().find(|set| set.name == *name) else { continue };
+            let assigned = admitted.iter().find(|set| set.name == *name).and_then(|set| set.count);
+            let never_admitted = set.count.saturating_sub(assigned.unwrap_or(set.count));
+            let kept = counts.entry(name).or_default();
+            *kept = count.saturating_add(never_admitted).max(*kept).min(set.count);
         }
-        if !self.config.reclaims_pods || ended == owned.workload.status.reclaimable_pods {
+        if !self.config.reclaims_pods || counts == known {
             return None;
         }
         let list: Vec<Value> =
-            ended.iter().map(|pods| json!({"name": pods.name, "count": pods.count})).collect();
+            counts.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
         Some(silently(Write::Reclaimable(Box::new(owned.whole.clone()), list.into())))
     }
 

@@ -1,5 +1,6 @@
 //! The Workload of a job: found, made, and kept as the job asks for.
 
+use api::kueue::jobs::pods::IS_GROUP;
 use api::kueue::jobs::{
     GATED_BY, Injection, InjectionError, PRIORITY_CLASS, Priority, SLICE_NAME, annotation, prebuilt_workload,
     queue_name,
@@ -30,6 +31,9 @@ pub(super) fn unmatched(known: Option<&Whole>) -> &'static str {
     }
 }
 
+/// Why a prebuilt Workload ends whose job asks for something else.
+pub(super) const OUT_OF_SYNC: &str = "The prebuilt workload is out of sync with its user job";
+
 /// Deletes a Workload that is not for the job.
 pub(super) fn delete_unmatched(whole: &Whole) -> JobStep {
     let told = event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(whole)));
@@ -47,9 +51,15 @@ pub(super) fn tell_taken(name: &str) -> JobStep {
     JobStep::Tell(JobEvent { is_warning: true, ..event("ErrWorkloadCompose", text) })
 }
 
+/// Whether a Workload is that of a group of pods.
+fn is_group(workload: &Value) -> bool {
+    annotation(workload, IS_GROUP) == Some("true")
+}
+
 /// Creates Workloads, if they can hold what the job asks for.
 pub(super) fn create(workloads: Vec<Value>) -> JobStep {
-    if let Some(problem) = workloads.iter().find_map(limits::problem) {
+    if let Some(problem) = workloads.iter().find_map(|workload| limits::problem(workload, is_group(workload)))
+    {
         return refuse(problem);
     }
     let told = |workload: &Value| {
@@ -95,7 +105,7 @@ impl<'a> View<'a> {
         stop: impl Fn(Option<&Whole>, &'static str) -> JobStep,
     ) -> Result<Option<Owned<'a>>, JobStep> {
         if let Some(name) = prebuilt_workload(&self.job.value) {
-            return self.prebuilt(name);
+            return self.prebuilt(name, stop);
         }
         let all: Vec<Owned<'_>> =
             self.objects.workloads_of(&self.key()).filter_map(|whole| self.owned(whole)).collect();
@@ -114,7 +124,7 @@ impl<'a> View<'a> {
             {
                 return Err(self.update(first));
             }
-            if !is_suspended && self.kind.integration.finished(&self.job.value).is_none() {
+            if self.runs() {
                 let known = if let [one] = &others[..] { Some(one.whole) } else { None };
                 return Err(stop(known, unmatched(known)));
             }
@@ -131,7 +141,11 @@ impl<'a> View<'a> {
     }
 
     /// A Workload that another author has made for the job.
-    fn prebuilt(&self, name: &str) -> Result<Option<Owned<'a>>, JobStep> {
+    fn prebuilt(
+        &self,
+        name: &str,
+        stop: impl Fn(Option<&Whole>, &'static str) -> JobStep,
+    ) -> Result<Option<Owned<'a>>, JobStep> {
         let meta = &self.job.metadata;
         let Some(whole) = self.objects.workload(&meta.namespace, name) else { return Ok(None) };
         match whole.metadata.controller_key() {
@@ -139,6 +153,8 @@ impl<'a> View<'a> {
             Some(_) => return Ok(None),
             // The Workload of pods, or of a set of pods.
             None if self.objects.is_of_others(whole, |_| false) => return Ok(None),
+            // Somebody has removed its owner, which gets it back.
+            None if self.objects.has_made(whole).is_some_and(|maker| maker != self.key()) => return Ok(None),
             None => {
                 let mut owners =
                     whole.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -156,8 +172,11 @@ impl<'a> View<'a> {
         let Some(owned) = self.owned(whole) else { return Ok(None) };
         let has_grown = self.is_elastic() && owned.workload.metadata.annotations.contains_key(REPLACES);
         if !owned.workload.status.is(FINISHED) && !has_grown && !self.is_equivalent(&owned) {
-            let text = "The prebuilt workload is out of sync with its user job";
-            return Err(self.finish(&owned, "OutOfSync", text, Vec::new()));
+            if self.runs() {
+                return Err(stop(Some(whole), OUT_OF_SYNC));
+            }
+            let finish = || self.finish(&owned, "OutOfSync", OUT_OF_SYNC, Vec::new());
+            return Err(self.await_pods(whole).unwrap_or_else(finish));
         }
         Ok(Some(owned))
     }
@@ -174,7 +193,7 @@ impl<'a> View<'a> {
         }
         let patch =
             json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version}, "spec": spec});
-        if let Some(problem) = limits::problem(&patch) {
+        if let Some(problem) = limits::problem(&patch, is_group(&owned.whole.value)) {
             return refuse(problem);
         }
         let text = format!("Updated not matching Workload for suspended job: {}", key(owned.whole));

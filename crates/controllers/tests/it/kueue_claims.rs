@@ -6,12 +6,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::elastic::create_pod;
 use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::queued_pods::*;
 use crate::common::{Cluster, Running, recording, resource};
 use controllers::{Config, JobsConfig, Kueue};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -178,6 +179,110 @@ async fn a_job_takes_no_workload_that_pods_have() {
     let told = "thief ErrWorkloadCompose: the Workload 'group' is that of another job";
     let events = cluster.events().await;
     assert!(events.iter().any(|event| event.starts_with(told)), "{events:#?}");
+}
+
+/// A Workload of so many pods in the queue that somebody has made for a job.
+async fn prebuilt(cluster: &Cluster, name: &str, set: &str, pods: u32, template: Value) {
+    let spec = json!({"queueName": "team", "podSets": [{"name": set, "count": pods, "template": template}]});
+    let workload =
+        json!({"apiVersion": VERSION, "kind": "Workload", "metadata": {"name": name}, "spec": spec});
+    cluster.create_as(&workloads(), "default", workload).await;
+}
+
+fn is_out_of_sync(workload: &DynamicObject) -> bool {
+    is(workload, "Finished", "True", "OutOfSync")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_outgrows_its_prebuilt_workload_is_stopped_before_its_quota_is_free() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    let mut own = job("grows", 1);
+    own["metadata"]["annotations"] = json!({"kueue.x-k8s.io/prebuilt-workload-name": "made"});
+    own["spec"].as_object_mut().unwrap().remove("completions");
+    submit_job(&cluster, own).await;
+    let stored = cluster.api(&jobs(), "default").get("grows").await.unwrap();
+    prebuilt(&cluster, "made", "main", 1, stored.data["spec"]["template"].clone()).await;
+    let job = running(&cluster, "grows").await;
+    create_pod(&cluster, &job, "grows-0").await;
+    submit_job(&cluster, crate::common::jobs::job("next", 1)).await;
+    merge(&cluster, &jobs(), "grows", json!({"spec": {"parallelism": 9}})).await;
+    stopped(&cluster, "grows").await;
+    rests(&cluster).await;
+    let found = cluster.api(&workloads(), "default").get("made").await.unwrap();
+    assert!(!is_out_of_sync(&found), "its pod runs");
+    stopped(&cluster, "next").await;
+    cluster.delete_now(&pods(), "default", "grows-0").await;
+    cluster.wait(&workloads(), "default", "made", is_out_of_sync).await;
+    running(&cluster, "next").await;
+    // Nobody starts it without quota.
+    merge(&cluster, &jobs(), "grows", json!({"spec": {"suspend": false}})).await;
+    stopped(&cluster, "grows").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_outgrows_its_prebuilt_workload_uses_no_more_than_its_quota() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    let of_group = |total: u32| {
+        let mut more = member("group", total);
+        more["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = "made".into();
+        more
+    };
+    submit_pod(&cluster, "a", of_group(1)).await;
+    prebuilt(&cluster, "made", "worker", 1, template()).await;
+    runs(&cluster, "a").await;
+    submit_job(&cluster, job("next", 1)).await;
+    submit_pod(&cluster, "b", of_group(1)).await;
+    stops(&cluster, "a").await;
+    let found = cluster.api(&workloads(), "default").get("made").await.unwrap();
+    assert!(!is_out_of_sync(&found), "its pod runs");
+    stopped(&cluster, "next").await;
+    status_of(&cluster, "a", json!({"phase": "Failed"})).await;
+    // The other one takes its place.
+    runs(&cluster, "b").await;
+    stopped(&cluster, "next").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_gets_an_owner_while_it_runs_keeps_its_quota_and_gives_it_back() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster);
+    for name in ["owner", "owned"] {
+        submit_job(&cluster, job(name, 1)).await;
+        running(&cluster, name).await;
+    }
+    let owner = running(&cluster, "owner").await.uid().unwrap();
+    submit_job(&cluster, job("next", 1)).await;
+    let own = workload_of(&cluster, "owned", |found| is(found, "Admitted", "True", "Admitted")).await;
+    let references = controlled_by("batch/v1", "Job", "owner", &owner);
+    merge(&cluster, &jobs(), "owned", json!({"metadata": {"ownerReferences": references}})).await;
+    rests(&cluster).await;
+    running(&cluster, "owned").await;
+    stopped(&cluster, "next").await;
+    merge(&cluster, &workloads(), &own.name_any(), json!({"spec": {"active": false}})).await;
+    running(&cluster, "next").await;
+    cluster.wait_gone(&workloads(), "default", &own.name_any()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_takes_no_workload_whose_owner_somebody_has_removed() {
+    let cluster = cluster_with_queue(1, json!({"stopPolicy": "Hold"})).await;
+    let controller = controller(&cluster);
+    submit_job(&cluster, job("train", 1)).await;
+    let own = workload_of(&cluster, "train", |_| true).await;
+    // The claim is there before anybody can see that the owner is not.
+    drop(controller);
+    merge(&cluster, &workloads(), &own.name_any(), json!({"metadata": {"ownerReferences": null}})).await;
+    let mut thief = job("thief", 1);
+    thief["metadata"]["annotations"] = json!({"kueue.x-k8s.io/prebuilt-workload-name": own.name_any()});
+    submit_job(&cluster, thief).await;
+    let _controller = self::controller(&cluster);
+    rests(&cluster).await;
+    let open = Patch::Merge(json!({"spec": {"stopPolicy": "None"}}));
+    cluster.api(&cluster_queues(), "").patch("team", &PatchParams::default(), &open).await.unwrap();
+    running(&cluster, "train").await;
+    stopped(&cluster, "thief").await;
 }
 
 async fn open(cluster: &Cluster, pod: &str) {

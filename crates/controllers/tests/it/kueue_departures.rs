@@ -203,3 +203,26 @@ async fn a_workload_that_somebody_takes_from_its_job_keeps_its_quota_until_the_p
     let is_new = |other: &DynamicObject| other.metadata.uid != workload.metadata.uid;
     cluster.wait(&workloads(), "default", &name, is_new).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_over_keeps_its_quota_until_its_pods_have_ended() {
+    let cluster = cluster_with_queue(4, json!({})).await;
+    let ray_jobs = Jobs::of(&cluster, "ray.io/rayjob");
+    ray_jobs.install().await;
+    let _controller = controller(&cluster);
+    ray_jobs.submit("first", ray_job(1)).await;
+    ray_jobs.running("first").await;
+    let is_admitted = |workload: &DynamicObject| is(workload, "Admitted", "True", "Admitted");
+    let workload = ray_jobs.workload("first", is_admitted).await;
+    started_pod(&cluster, "first-worker", &workload).await;
+    submit_job(&cluster, job("second", 4)).await;
+    // Its cluster stays for a while (`ttlSecondsAfterFinished`).
+    ray_jobs.status("first", &json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"})).await;
+    is_waiting(&cluster, "second").await;
+    let name = workload.metadata.name.unwrap();
+    let found = cluster.api(&workloads(), "default").get(&name).await.unwrap();
+    assert!(!is(&found, "Finished", "True", "Succeeded"));
+    cluster.delete_now(&pods(), "default", "first-worker").await;
+    cluster.wait(&workloads(), "default", &name, |found| is(found, "Finished", "True", "Succeeded")).await;
+    running(&cluster, "second").await;
+}

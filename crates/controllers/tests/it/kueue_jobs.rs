@@ -125,6 +125,54 @@ async fn a_job_that_changes_before_its_admission_keeps_its_workload_and_one_that
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_is_admitted_in_part_gives_back_the_quota_of_pods_that_have_succeeded() {
+    let cluster = cluster_with_queue(3, json!({})).await;
+    let _controller = controller(&cluster, all_kinds());
+    let mut part = job("part", 5);
+    part["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+    submit_job(&cluster, part).await;
+    assert_eq!(running(&cluster, "part").await.data["spec"]["parallelism"], 3);
+    submit_job(&cluster, job("second", 1)).await;
+    submit_job(&cluster, job("third", 1)).await;
+    for (succeeded, next) in [(3, "second"), (4, "third")] {
+        let waits = |workload: &DynamicObject| is(workload, "QuotaReserved", "False", "Pending");
+        workload_of(&cluster, next, waits).await;
+        status(&cluster, "part", json!({"active": 5 - succeeded, "succeeded": succeeded})).await;
+        running(&cluster, next).await;
+        let given_back = |workload: &DynamicObject| {
+            workload.data["status"]["reclaimablePods"] == json!([{"name": "main", "count": succeeded}])
+        };
+        workload_of(&cluster, "part", given_back).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_starts_again_with_the_pods_that_it_needs_still_charges_no_other() {
+    let cluster = cluster_with_queue(3, json!({})).await;
+    let _controller = controller(&cluster, all_kinds());
+    let mut part = job("part", 5);
+    part["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+    submit_job(&cluster, part).await;
+    running(&cluster, "part").await;
+    status(&cluster, "part", json!({"active": 2, "succeeded": 3})).await;
+    let given_back = |workload: &DynamicObject| workload.data["status"]["reclaimablePods"][0]["count"] == 3;
+    let workload = workload_of(&cluster, "part", given_back).await;
+    let name = workload.metadata.name.unwrap();
+    merge(&cluster, &workloads(), &name, json!({"spec": {"active": false}})).await;
+    cluster.wait(&jobs(), "default", "part", |job| job.data["spec"]["suspend"] == true).await;
+    status(&cluster, "part", json!({"active": 0})).await;
+    workload_of(&cluster, "part", |workload| workload.data["status"]["admission"].is_null()).await;
+    merge(&cluster, &workloads(), &name, json!({"spec": {"active": true}})).await;
+    assert_eq!(running(&cluster, "part").await.data["spec"]["parallelism"], 2);
+    status(&cluster, "part", json!({"active": 2})).await;
+    submit_job(&cluster, job("second", 1)).await;
+    running(&cluster, "second").await;
+    status(&cluster, "part", json!({"active": 1, "succeeded": 4})).await;
+    submit_job(&cluster, job("third", 1)).await;
+    running(&cluster, "third").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_without_a_queue_is_suspended_and_gets_its_queue_later() {
     let cluster = cluster_with_queue(1, json!({})).await;
     let _controller = controller(&cluster, JobsConfig { manages_unnamed: true, ..all_kinds() });

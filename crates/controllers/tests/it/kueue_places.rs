@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use crate::common::elastic::create_pod;
+use crate::common::elastic::{create_pod, is_free};
 use crate::common::gang_pods::{cordon, evict, host, nodes, pods, run};
 use crate::common::jobs::*;
 use crate::common::kueue::*;
@@ -83,12 +83,12 @@ async fn a_job_starts_if_every_pod_has_a_node_and_its_pods_go_there() {
     run(&cluster, "small-1", free).await;
     let complete = json!({"type": "Complete", "status": "True", "message": ""});
     status(&cluster, "train", json!({"active": 0, "succeeded": 3, "conditions": [complete]})).await;
-    workload_of(&cluster, "train", |workload| is(workload, "Finished", "True", "Succeeded")).await;
     cluster.settled().await;
     assert_eq!(running_jobs(&cluster).await, ["small", "train"], "the pods of the ended Job hold its nodes");
     for pod in ["train-1", "train-2", "train-3"] {
         evict(&cluster, pod).await;
     }
+    workload_of(&cluster, "train", |workload| is(workload, "Finished", "True", "Succeeded")).await;
     running(&cluster, "next").await;
 }
 
@@ -240,6 +240,48 @@ async fn places_on_a_failed_node_are_replaced_and_the_other_pods_stay() {
     // A node that is gone fails at once.
     cluster.delete(&nodes(), "", &hosts[1]).await;
     workload_of(&cluster, "train", is_evicted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_run_on_a_node_without_a_host_name() {
+    let cluster = cluster_of(&[&["a"]]).await;
+    let label = json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}});
+    gang_pods::patch_node(&cluster, "a", &label).await;
+    let _controller = controller(&cluster);
+    submit_job(&cluster, pairs("train", 2)).await;
+    let train = running(&cluster, "train").await;
+    for pod in ["train-1", "train-2"] {
+        create_pod(&cluster, &train, pod).await;
+        cluster.wait(&pods(), "default", pod, is_free).await;
+        run(&cluster, pod, "a").await;
+    }
+    let workload = workload_of(&cluster, "train", |_| true).await;
+    assert!(domains(&workload).contains("\"a\""), "{}", domains(&workload));
+    cordon(&cluster, "a").await;
+    cluster.settled().await;
+    let workload = workload_of(&cluster, "train", |_| true).await;
+    assert_eq!(workload.data["status"]["unhealthyNodes"], Value::Null, "its pods run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_place_that_replaces_a_lost_one_is_kept_while_the_lost_pod_is_still_listed() {
+    let cluster = cluster_of(&[&["a", "b", "c"]]).await;
+    let _controller = controller(&cluster);
+    let (train, hosts) = spread_job(&cluster, 2).await;
+    let spare = ["a", "b", "c"].into_iter().find(|name| !hosts.iter().any(|host| host == name)).unwrap();
+    // Nobody confirms the deletion of the pod, as on a node that is lost.
+    merge(&cluster, &pods(), "train-0", json!({"metadata": {"finalizers": ["example.com/kubelet"]}})).await;
+    cordon(&cluster, &hosts[0]).await;
+    cluster.delete(&pods(), "default", "train-0").await;
+    let is_replaced = |workload: &DynamicObject| domains(workload).contains(&format!("{spare:?}"));
+    workload_of(&cluster, "train", is_replaced).await;
+    submit_job(&cluster, pairs("next", 1)).await;
+    workload_of(&cluster, "next", |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
+    create_pod(&cluster, &train, "train-2").await;
+    assert_eq!(host(&cluster, "train-2").await, spare);
+    run(&cluster, "train-2", spare).await;
+    cluster.settled().await;
+    assert_eq!(running_jobs(&cluster).await, ["train"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,7 +49,8 @@ impl Index {
             return BTreeSet::new();
         }
         for pod in self.pods.of_workload(row.namespace(), row.slice_name()) {
-            let Some(host) = pod.node.as_deref().and_then(|node| self.host(node)) else { continue };
+            let node = pod.node.as_deref().and_then(|node| self.world.node(node));
+            let Some(host) = node.map(|node| self.host(&node.name).unwrap_or(&node.name)) else { continue };
             let Some(count) = open.get_mut(host) else { continue };
             match pod.phase {
                 PodPhase::Succeeded => *count -= 1,
@@ -113,9 +114,12 @@ impl Index {
         closed
     }
 
-    /// The node with this host name.
+    /// The node with this host name, or one of this name that has none.
     fn node_of(&self, host: &str) -> Option<&Node> {
-        self.hosts.get(host).and_then(|nodes| nodes.first()).and_then(|name| self.world.node(name))
+        let named =
+            self.hosts.get(host).and_then(|nodes| nodes.first()).and_then(|name| self.world.node(name));
+        let unnamed = || self.world.node(host).filter(|node| !node.labels.contains_key(HOSTNAME));
+        named.or_else(unnamed)
     }
 
     /// The tolerations of the pods of a pod set: those of its template, its flavors and its admission checks.

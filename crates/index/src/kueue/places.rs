@@ -113,8 +113,8 @@ impl Index {
         };
         let mut domains: Vec<Domain> = Vec::new();
         for (node, count) in nodes {
-            let labels = &self.world.node(node)?.labels;
-            let values: Option<Vec<String>> = levels.iter().map(|level| labels.get(level).cloned()).collect();
+            let node = self.world.node(node)?;
+            let values: Option<Vec<String>> = levels.iter().map(|level| value_of(node, level)).collect();
             let (values, count) = (values?, i64::from(*count));
             match domains.iter_mut().find(|known| known.values == values) {
                 Some(known) => known.count += count,
@@ -241,7 +241,7 @@ impl Index {
         let Some(node) = self.world.node(node) else {
             return Some(node.split(SEPARATOR).map(str::to_owned).collect());
         };
-        places.levels.iter().map(|level| node.labels.get(level).cloned()).collect()
+        places.levels.iter().map(|level| value_of(node, level)).collect()
     }
 }
 
@@ -279,6 +279,12 @@ impl WorkloadRow {
         }
         sets.into()
     }
+}
+
+/// The value of a level for a node. A node without a host name has its own name: its pods get no selector for it.
+fn value_of(node: &Node, level: &str) -> Option<String> {
+    let name = || (level == HOSTNAME).then(|| node.name.clone());
+    node.labels.get(level).cloned().or_else(name)
 }
 
 /// Whether a pod is gated and has no place yet.

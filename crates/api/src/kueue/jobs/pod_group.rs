@@ -3,7 +3,7 @@
 //! A group has one Workload with its name; its pod sets are the pods of the same role. Whoever creates the pods replaces those that
 //! fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -13,13 +13,15 @@ use super::pods::{
     is_runnable_or_succeeded, phase, pod_set, role, time,
 };
 use super::{CopiedKeys, Finished, Priority, annotation, copied_annotations, entries};
-use crate::MicroTime;
 use crate::kueue::FINALIZER;
 use crate::kueue::status::ReclaimablePods;
 use crate::kueue::workload::API_VERSION;
 use crate::pod::effective_request;
 use crate::value::list;
+use crate::{Amounts, MicroTime};
 
+/// The most pods of a group. All of them own its Workload, which would be too large for etcd with some 7,000.
+pub const GROUP_PODS_MAX: u32 = 5_000;
 /// The most roles of a group: pod sets of a Workload.
 const ROLES_MAX: usize = 18;
 
@@ -128,6 +130,11 @@ impl<'a> PodGroup<'a> {
         let invalid = |text: String| Incomplete::Invalid(text);
         let first = self.first();
         let total = group_total(first).map_err(invalid)?;
+        if total > GROUP_PODS_MAX {
+            return Err(invalid(format!(
+                "the group has {total} pods, and all of them own its Workload, which takes {GROUP_PODS_MAX}: make several groups, or a Job"
+            )));
+        }
         if let Some(index) = first["metadata"]["labels"][GROUP_INDEX].as_str()
             && index.parse::<u32>().map_or(true, |index| index >= total)
         {
@@ -147,9 +154,10 @@ impl<'a> PodGroup<'a> {
         } else {
             pod_sets(&active)
         };
+        let charges: BTreeMap<&str, Amounts> =
+            sets.iter().filter_map(|set| Some((set["name"].as_str()?, charged(set)))).collect();
         for pod in &active {
-            let set = sets.iter().find(|set| set["name"] == role(pod)).filter(|set| !fits(pod, set));
-            if set.is_some() {
+            if charges.get(&*role(pod)).is_some_and(|charged| !fits(pod, charged)) {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 return Err(invalid(format!(
                     "pod '{name}' asks for more than other pods with its '{ROLE_HASH}': remove this annotation"
@@ -215,11 +223,11 @@ impl<'a> PodGroup<'a> {
 
     /// The owner references of a Workload with those of these pods. `None` if it has them.
     pub fn owners(&self, workload: &Value, pods: &[&Value]) -> Option<Vec<Value>> {
-        let mut owners = list(workload, &["metadata", "ownerReferences"]).to_vec();
-        let is_new = |pod: &&&Value| !owners.iter().any(|owner| owner["uid"] == pod["metadata"]["uid"]);
+        let known = list(workload, &["metadata", "ownerReferences"]);
+        let uids: BTreeSet<_> = known.iter().filter_map(|owner| owner["uid"].as_str()).collect();
+        let is_new = |pod: &&&Value| pod["metadata"]["uid"].as_str().is_none_or(|uid| !uids.contains(uid));
         let new: Vec<Value> = pods.iter().filter(is_new).map(|pod| owner(pod)).collect();
-        owners.extend(new.iter().cloned());
-        (!new.is_empty()).then_some(owners)
+        (!new.is_empty()).then(|| known.iter().cloned().chain(new).collect())
     }
 
     /// The pods of a group agree about their queue and their number.
@@ -258,7 +266,8 @@ impl<'a> PodGroup<'a> {
             };
             let (mut active, mut ended) = (of(&active), of(&inactive));
             if is_charged_by_pods(workload) {
-                found.excess.extend(active.extract_if(.., |pod| !fits(pod, set)));
+                let charged = charged(set);
+                found.excess.extend(active.extract_if(.., |pod| !fits(pod, &charged)));
             }
             let count =
                 set["count"].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
@@ -307,7 +316,9 @@ impl<'a> PodGroup<'a> {
     pub fn is_equivalent(&self, workload: &Value, is_finished: bool) -> bool {
         let (active, _) = self.partition();
         let sets = list(workload, &["spec", "podSets"]);
-        let fit = |pod: &Value| sets.iter().any(|set| set["name"] == role(pod) && fits(pod, set));
+        let charges: BTreeMap<&str, Amounts> =
+            sets.iter().filter_map(|set| Some((set["name"].as_str()?, charged(set)))).collect();
+        let fit = |pod: &Value| charges.get(&*role(pod)).is_some_and(|charged| fits(pod, charged));
         is_part_of(&pod_sets(&active), sets, is_finished)
             && (!is_charged_by_pods(workload) || active.iter().all(|pod| fit(pod)))
     }
@@ -318,10 +329,14 @@ fn is_charged_by_pods(workload: &Value) -> bool {
     list(workload, &["metadata", "ownerReferences"]).iter().all(|owner| owner["kind"] == "Pod")
 }
 
+/// What one pod of a pod set is charged for.
+fn charged(set: &Value) -> Amounts {
+    effective_request(&set["template"]["spec"]).unwrap_or_default()
+}
+
 /// Whether a pod asks for no more than its pod set is charged for. Its role is a claim of its author.
-fn fits(pod: &Value, set: &Value) -> bool {
-    let request = |spec: &Value| effective_request(spec).unwrap_or_default();
-    let (asked, charged) = (request(&pod["spec"]), request(&set["template"]["spec"]));
+fn fits(pod: &Value, charged: &Amounts) -> bool {
+    let asked = effective_request(&pod["spec"]).unwrap_or_default();
     asked.iter().all(|(resource, amount)| amount <= charged.get(resource))
 }
 

@@ -15,6 +15,10 @@ pub(crate) fn pods() -> ApiResource {
 
 /// A pod of one CPU in the queue `team`, as the webhook leaves it.
 pub(crate) async fn submit_pod(cluster: &Cluster, name: &str, more: Value) {
+    cluster.create_as(&pods(), "default", queued_pod(name, &more)).await;
+}
+
+pub(crate) fn queued_pod(name: &str, more: &Value) -> Value {
     let mut metadata = json!({"name": name, "finalizers": ["kueue.x-k8s.io/managed"], "labels": {
         "kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/managed": "true"}});
     for field in ["labels", "annotations"] {
@@ -24,9 +28,8 @@ pub(crate) async fn submit_pod(cluster: &Cluster, name: &str, more: Value) {
     }
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
     let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]);
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
-        "spec": {"restartPolicy": "Never", "containers": [container], "schedulingGates": gates}});
-    cluster.create_as(&pods(), "default", pod).await;
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {"restartPolicy": "Never", "containers": [container], "schedulingGates": gates}})
 }
 
 pub(crate) fn member(group: &str, total: u32) -> Value {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::common::kueue::{cluster_queues, condition, workloads};
 use crate::common::queued_pods::pods;
 use crate::common::story;
+use crate::kueue_chaos::disturbances::claims;
 use crate::kueue_chaos::world::{World, job_kinds, label, name};
 
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
@@ -83,8 +84,8 @@ fn used(all: &[DynamicObject]) -> BTreeMap<(String, String), u64> {
             };
             // Pods that have ended, and those that an elastic job has given up, use nothing.
             let count = set["count"].as_u64().unwrap().max(1);
-            let wanted = count.min(named(&workload.data["spec"]["podSets"]));
-            let left = wanted.saturating_sub(named(&workload.data["status"]["reclaimablePods"]));
+            let wanted = named(&workload.data["spec"]["podSets"]);
+            let left = wanted.saturating_sub(named(&workload.data["status"]["reclaimablePods"])).min(count);
             *used.entry((queue.to_owned(), flavor.to_owned())).or_default() += cpus / count * left;
         }
     }
@@ -171,11 +172,13 @@ impl World {
                 is_owned_by(workload, job.metadata.uid.as_ref()) && !is_true(workload, "Finished")
             });
             let is_inactive = current.is_some_and(|workload| workload.data["spec"]["active"] == false);
-            if job.data.pointer(field) == Some(&json!(true)) && !is_inactive && !has_ended(&job) {
+            let is_waiting = job.data.pointer(field) == Some(&json!(true)) && !claims(&job);
+            if is_waiting && !is_inactive && !has_ended(&job) {
                 let told = told(current);
                 problems.push(format!("{} {} waits although there is room, {told}", kind.kind, name(&job)));
             }
         }
+        problems.extend(self.broken_wrappers().await);
         problems.extend(self.broken_pods(&all).await);
         problems.extend(self.held_by_nobody(&all).await);
         problems.extend(self.wrong_figures(&all).await);
@@ -213,12 +216,8 @@ impl World {
             let is_suspended = job.data.pointer(field) == Some(&json!(true));
             if let Some(pod) = own.find(|pod| is_suspended || is_gated(pod)) {
                 let state = if is_suspended { "suspended" } else { "admitted" };
-                problems.push(format!(
-                    "{} is {state} and has pod {}, gated: {}",
-                    name(&job),
-                    name(pod),
-                    is_gated(pod)
-                ));
+                let gates = &pod.data["spec"]["schedulingGates"];
+                problems.push(format!("{} is {state} and has pod {}, gates: {gates}", name(&job), name(pod)));
             }
         }
         problems
@@ -263,7 +262,12 @@ impl World {
         let all = self.list(&workloads()).await;
         let mut problems = self.wrong_figures(&all).await;
         problems.extend(all.iter().map(|workload| format!("Workload {} is left", name(workload))));
-        problems.extend(self.list(&pods()).await.iter().map(|pod| format!("pod {} is left", name(pod))));
+        let left = |pod: &DynamicObject| {
+            let (meta, phase) = (&pod.metadata, &pod.data["status"]["phase"]);
+            let node = &pod.data["spec"]["nodeName"];
+            format!("pod {} is left, {phase} on {node}, held by {:?}", name(pod), meta.finalizers)
+        };
+        problems.extend(self.list(&pods()).await.iter().map(left));
         problems
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use super::disturbances::{self, Disturbance};
 use crate::chaos::rng::Rng;
 
 /// A cluster queue and the local queue of the same name.
@@ -52,13 +53,19 @@ pub(crate) enum Action {
     RestartController,
     /// The controller is killed after so many writes from now on.
     Crash(usize),
+    Disturb(Disturbance),
 }
+
+/// From this seed on, there are disturbances as well, and every second cluster is small.
+const DISTURBED: u64 = 1_000;
 
 /// A run: the queues, and what happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
     pub(crate) flavors: usize,
+    /// Pods get nodes, of which there are few.
+    pub(crate) places_pods: bool,
     pub(crate) queues: Vec<Queue>,
     /// Each action, and the milliseconds after it.
     pub(crate) actions: Vec<(u64, Action)>,
@@ -70,8 +77,16 @@ impl Script {
         let flavors = if rng.percent(40) { 2 } else { 1 };
         let queues = (0..rng.within(1, 3)).map(|_| queue(&mut rng)).collect();
         let count = rng.within(18, 32);
-        let actions = (0..count).map(|_| (pause_ms(&mut rng), draw(&mut rng))).collect();
-        Self { seed, flavors, queues, actions }
+        let mut actions: Vec<_> = (0..count).map(|_| (pause_ms(&mut rng), draw(&mut rng))).collect();
+        let is_disturbed = seed >= DISTURBED;
+        if is_disturbed {
+            for _ in 0..rng.within(4, 12) {
+                let at = rng.within(0, u64::try_from(actions.len()).unwrap());
+                let disturbance = Action::Disturb(disturbances::draw(&mut rng));
+                actions.insert(usize::try_from(at).unwrap(), (pause_ms(&mut rng), disturbance));
+            }
+        }
+        Self { seed, flavors, places_pods: is_disturbed && seed.is_multiple_of(2), queues, actions }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use controllers::{Config, Controller, Kueue, install_crds};
+use controllers::{Config, Controller, Kueue, KueueOptions, KueueRules, install_crds};
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::core::ApiResource;
@@ -13,13 +13,15 @@ use tokio::task::JoinHandle;
 use crate::common::jobs::{all_kinds, jobs, priority_class, ray_cluster, ray_job, template};
 use crate::common::kueue::{cluster_queues, create, install, workloads};
 use crate::common::mortal::Mortal;
-use crate::common::queued_pods::{member, pods, submit_pod};
-use crate::common::{Cluster, Group, resource};
+use crate::common::queued_pods::{member, pods, queued_pod};
+use crate::common::{Cluster, Group, resource, wrappers};
 use crate::kueue_chaos::script::{Action, Queue, Script, Submission};
 
 const NODES: [&str; 3] = ["n-0", "n-1", "n-2"];
 /// With so many CPUs in a queue, all jobs fit at once.
 const GENEROUS: u64 = 400;
+/// The CPUs of a node where there are few.
+const FEW_CPUS: u64 = 6;
 pub(crate) const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 /// The finalizer of a job whose deletion somebody delays.
 const ARCHIVE: &str = "example.com/archive";
@@ -39,6 +41,12 @@ impl Drop for World {
     fn drop(&mut self) {
         self.controller.abort();
     }
+}
+
+/// One simulated node.
+fn node_group(name: &str, cpus: u64) -> NodeGroup {
+    let text = format!("name={name},cpu={cpus},memory=4000Gi,label.kubernetes.io/os=linux");
+    text.parse().unwrap()
 }
 
 fn nodes() -> ApiResource {
@@ -63,15 +71,21 @@ pub(crate) fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str>
     object.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
+pub(crate) fn is_owned(object: &DynamicObject) -> bool {
+    object.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
+}
+
 /// The element with this number, counted round.
-fn nth<T>(items: Vec<T>, number: u64) -> Option<T> {
+pub(crate) fn nth<T>(items: Vec<T>, number: u64) -> Option<T> {
     let count = u64::try_from(items.len()).unwrap();
     if count == 0 { None } else { items.into_iter().nth(usize::try_from(number % count).unwrap()) }
 }
 
-fn start(cluster: &Cluster, client: Client) -> JoinHandle<String> {
+fn start(cluster: &Cluster, client: Client, places_pods: bool) -> JoinHandle<String> {
+    let rules = KueueRules { places_pods, ..KueueRules::default() };
     let config = Config {
         kueue: Kueue::Scheduler,
+        kueue_options: KueueOptions { rules, ..KueueOptions::default() },
         jobs: all_kinds(),
         clock: cluster.clock.clone(),
         inspect: Some(cluster.inspect()),
@@ -84,14 +98,10 @@ fn start(cluster: &Cluster, client: Client) -> JoinHandle<String> {
 impl World {
     pub(crate) async fn new(script: Script) -> Self {
         let cluster = Cluster::bare();
-        let group = |name: &str| {
-            format!("name={name},cpu=400,memory=4000Gi,label.kubernetes.io/os=linux")
-                .parse::<NodeGroup>()
-                .unwrap()
-        };
+        let cpus = if script.places_pods { FEW_CPUS } else { GENEROUS };
         let config = sandbox::Config {
             clock: cluster.clock.clone(),
-            nodes: NODES.iter().flat_map(|name| group(name).manifests()).collect(),
+            nodes: NODES.iter().flat_map(|name| node_group(name, cpus).manifests()).collect(),
             seed: script.seed,
             ..sandbox::Config::default()
         };
@@ -103,7 +113,7 @@ impl World {
         priority_class(&cluster, "low", -10).await;
         priority_class(&cluster, "high", 10).await;
         let quotas: Vec<_> = script.queues.iter().map(|queue| queue.cpus).collect();
-        let controller = start(&cluster, cluster.client.clone());
+        let controller = start(&cluster, cluster.client.clone(), script.places_pods);
         let world = Self {
             cluster,
             _sandbox: sandbox,
@@ -147,7 +157,7 @@ impl World {
 
     pub(crate) fn restart(&mut self) {
         self.controller.abort();
-        self.controller = start(&self.cluster, self.cluster.client.clone());
+        self.controller = start(&self.cluster, self.cluster.client.clone(), self.script.places_pods);
     }
 
     pub(crate) async fn list(&self, kind: &ApiResource) -> Vec<DynamicObject> {
@@ -165,9 +175,7 @@ impl World {
     async fn all_jobs(&self) -> Vec<(ApiResource, &'static str, DynamicObject)> {
         let mut found = Vec::new();
         for (kind, field) in job_kinds() {
-            let is_own =
-                |job: &DynamicObject| job.metadata.owner_references.as_ref().is_none_or(Vec::is_empty);
-            let own = self.list(&kind).await.into_iter().filter(is_own);
+            let own = self.list(&kind).await.into_iter().filter(|job| !is_owned(job));
             found.extend(own.map(|job| (kind.clone(), field, job)));
         }
         found
@@ -177,12 +185,12 @@ impl World {
         self.patch(kind, "default", name(job), json!({"metadata": {"finalizers": finalizers}})).await;
     }
 
-    async fn patch(&self, kind: &ApiResource, namespace: &str, name: &str, patch: Value) {
+    pub(crate) async fn patch(&self, kind: &ApiResource, namespace: &str, name: &str, patch: Value) {
         let api = self.cluster.api(kind, namespace);
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.ok();
     }
 
-    async fn delete(&self, kind: &ApiResource, name: &str) {
+    pub(crate) async fn delete(&self, kind: &ApiResource, name: &str) {
         self.cluster.api(kind, "default").delete(name, &DeleteParams::background()).await.ok();
     }
 
@@ -276,18 +284,25 @@ impl World {
             Action::Crash(writes) => {
                 self.controller.abort();
                 let mortal = Mortal::after_writes(&self.cluster, *writes);
-                self.controller = start(&self.cluster, mortal.client.clone());
+                self.controller = start(&self.cluster, mortal.client.clone(), self.script.places_pods);
                 tokio::time::timeout(Duration::from_secs(1), mortal.death.notified()).await.ok();
                 self.restart();
             }
+            Action::Disturb(disturbance) => self.disturb(disturbance).await,
         }
+    }
+
+    /// The name of the next job.
+    pub(crate) fn next_name(&mut self) -> String {
+        self.submitted += 1;
+        format!("j-{}", self.submitted)
     }
 
     fn queue_at(&self, number: u64) -> usize {
         usize::try_from(number % u64::try_from(self.script.queues.len()).unwrap()).unwrap()
     }
 
-    fn queue_name(&self, number: u64) -> String {
+    pub(crate) fn queue_name(&self, number: u64) -> String {
         format!("q-{}", self.queue_at(number))
     }
 
@@ -299,8 +314,7 @@ impl World {
     }
 
     async fn submit(&mut self, of: &Submission) {
-        self.submitted += 1;
-        let (name, count) = (format!("j-{}", self.submitted), u32::try_from(of.pods).unwrap());
+        let (name, count) = (self.next_name(), u32::try_from(of.pods).unwrap());
         let mut labels = json!({QUEUE_LABEL: self.queue_name(of.queue)});
         if !of.priority.is_empty() {
             labels[CLASS_LABEL] = json!(of.priority);
@@ -321,7 +335,8 @@ impl World {
                     let mut metadata = member(&name, count);
                     metadata["labels"].as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
                     metadata["annotations"]["sandbox.muster.dev/run-time"] = json!(of.run_time);
-                    submit_pod(&self.cluster, &format!("{name}-{at}"), metadata).await;
+                    // A limit of the namespace may refuse it.
+                    self.try_create(&pods(), queued_pod(&format!("{name}-{at}"), &metadata)).await;
                 }
                 return;
             }
@@ -360,15 +375,30 @@ impl World {
             self.patch(&cluster_queues(), "", &format!("q-{at}"), json!({"spec": {"stopPolicy": "None"}}))
                 .await;
         }
-        for node in NODES {
+        self.lift_limit().await;
+        let known: Vec<_> = self.list(&nodes()).await.iter().map(|node| name(node).to_owned()).collect();
+        let more = ["r-0", "r-1", "r-2"].into_iter().filter(|_| self.script.places_pods);
+        for node in NODES.into_iter().chain(more) {
+            if !known.iter().any(|known| known == node) {
+                for manifest in node_group(node, GENEROUS).manifests() {
+                    let manifest = serde_json::to_value(manifest).unwrap();
+                    self.cluster.create_as(&nodes(), "", manifest).await;
+                }
+            }
             self.cordon(node, false).await;
         }
     }
 
     pub(crate) async fn delete_all(&self) {
-        for (kind, _, job) in self.all_jobs().await {
-            self.set_finalizers(&kind, &job, Value::Null).await;
-            self.delete(&kind, name(&job)).await;
+        for wrapper in self.list(&wrappers(Group::Mcad)).await {
+            self.delete(&wrappers(Group::Mcad), name(&wrapper)).await;
+        }
+        // Also those that others own: an owner may be the job that it owns.
+        for (kind, _) in job_kinds() {
+            for job in self.list(&kind).await {
+                self.set_finalizers(&kind, &job, Value::Null).await;
+                self.delete(&kind, name(&job)).await;
+            }
         }
         for pod in self.list(&pods()).await {
             self.delete(&pods(), name(&pod)).await;
