@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	k8s.io/apimachinery v0.36.2
 	sigs.k8s.io/controller-runtime v0.24.1
-	sigs.k8s.io/kueue v0.19.1
+	sigs.k8s.io/kueue v0.19.2
 )
 
 require (

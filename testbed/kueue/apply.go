@@ -49,6 +49,9 @@ var insertions = map[string][]insertion{
 	"pkg/controller/jobframework/reconciler.go": {
 		{"func ProcessOptions(", "\treturn options", record("jobs", "options")},
 	},
+	"pkg/controller/jobframework/integrationmanager.go": {
+		{"func EnableIntegration(", "", record("enabled", "name")},
+	},
 	"pkg/features/kube_features.go": {
 		{"func SetFeatureGateDuringTest(", "", "\tdefer seam.GatesChanged()"},
 		{"func SetFeatureGatesDuringTest(", "", "\tdefer seam.GatesChanged()"},

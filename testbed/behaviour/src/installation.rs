@@ -1,6 +1,6 @@
 //! Installs, upgrades and uninstalls the Helm chart on a cluster with simulated nodes, and uses what is installed as a user does.
 //!
-//! - `app_wrappers`, `kueue_api`: on an empty cluster
+//! - `app_wrappers`, `kueue_api`, `claims`: on an empty cluster
 //! - `kueues_place`, `mcads_place`: in the place of Kueue and of MCAD, and back
 //! - `controller`: the replicas of a release as the controller under test of cases
 //! - `release`: Helm and the replicas
@@ -9,6 +9,7 @@
 //! - `cluster`: requests
 
 mod app_wrappers;
+mod claims;
 mod cluster;
 mod controller;
 mod kueue_api;
@@ -72,6 +73,8 @@ pub enum Part {
     AppWrappers,
     /// Kueue's API without Kueue.
     KueueApi,
+    /// Kueue's API, and authors who leave queues and claim what is not theirs.
+    Claims,
 }
 
 /// The namespace of tenants.
@@ -171,6 +174,9 @@ async fn parts(release: &Release) -> Result<()> {
     }
     if is_wanted(Part::KueueApi) {
         kueue_api::run(release, &done).await?;
+    }
+    if is_wanted(Part::Claims) {
+        claims::run(release, &done).await?;
     }
     Ok(())
 }

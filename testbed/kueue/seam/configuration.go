@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -14,12 +15,13 @@ import (
 
 // configuration returns the configuration file. It includes what the setup passes as options of caches, queues and reconcilers.
 func (p *foreign) configuration(parts []string, metrics, health string) *config.Configuration {
+	defaults := &config.Configuration{}
+	p.framework.scheme.Default(defaults)
 	c, ok := last[*config.Configuration](p, "configuration")
 	if ok {
 		c = c.DeepCopy()
 	} else {
-		c = &config.Configuration{}
-		p.framework.scheme.Default(c)
+		c = defaults
 	}
 	c.TypeMeta = metav1.TypeMeta{APIVersion: config.SchemeGroupVersion.String(), Kind: "Configuration"}
 	install := &p.framework.testEnv.WebhookInstallOptions
@@ -27,9 +29,9 @@ func (p *foreign) configuration(parts []string, metrics, health string) *config.
 	c.Webhook = config.ControllerWebhook{Host: install.LocalServingHost, Port: &port, CertDir: install.LocalServingCertDir}
 	c.Metrics.BindAddress, c.Health.HealthProbeBindAddress, c.PprofBindAddress = metrics, health, ""
 	c.InternalCertManagement = &config.InternalCertManagement{Enable: &no}
-	if c.LeaderElection != nil {
-		c.LeaderElection.LeaderElect = &no
-	}
+	// Some setups pass a configuration without Kueue's defaults.
+	c.LeaderElection = cmp.Or(c.LeaderElection, defaults.LeaderElection)
+	c.LeaderElection.LeaderElect = &no
 	qps, burst := p.rest.QPS, int32(p.rest.Burst)
 	c.ClientConnection = &config.ClientConnection{QPS: &qps, Burst: &burst}
 
@@ -107,6 +109,9 @@ func (p *foreign) jobOptions(c *config.Configuration, parts []string) {
 		} else if name, found := strings.CutPrefix(part, "webhook="); found {
 			frameworks[name] = true
 		}
+	}
+	for _, note := range p.notes["enabled"] {
+		frameworks[note.(string)] = true
 	}
 	c.ManageJobsWithoutQueueName = false
 	for _, note := range p.notes["jobs"] {

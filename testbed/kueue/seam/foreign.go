@@ -119,7 +119,7 @@ func (f *Framework) startForeign(ctx context.Context, cfg *rest.Config, setup Ma
 		setup(wiring, wired)
 
 		p := &foreign{framework: f, rest: cfg, controllers: wired.added, paths: server.registered, notes: map[string][]any{}}
-		for _, name := range []string{"configuration", "scheduler", "cache", "queues", "jobs", "excludeResourcePrefixes", "transformations", "requeueBatchPeriod", "noop"} {
+		for _, name := range []string{"configuration", "scheduler", "cache", "queues", "jobs", "excludeResourcePrefixes", "transformations", "requeueBatchPeriod", "noop", "enabled"} {
 			p.notes[name] = seam.Notes(name)
 		}
 		base := os.Getenv("SEAM_LOGS")
