@@ -14,6 +14,7 @@ use api::kueue::jobs::{Finished, Injection, JobKind, Membership, PodGroup, annot
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, QUOTA_RESERVED, ReclaimablePods, WAITING_FOR_REPLACEMENT,
 };
+use api::meta::OwnerReference;
 use serde_json::{Value, json};
 
 use super::JobsConfig;
@@ -136,6 +137,14 @@ impl<'a> Pods<'a> {
                 "the Workload '{}' belongs to the {} '{}': give the group another name",
                 group.name, owner.kind, owner.name
             );
+            return Err(warning(text));
+        }
+        let is_own = |owner: &OwnerReference| self.all.iter().any(|pod| pod.metadata.uid == owner.uid);
+        if annotation(&whole.value, IS_GROUP) != Some("true")
+            && !whole.metadata.owner_references.iter().any(is_own)
+        {
+            let text =
+                format!("the Workload '{}' is that of no group: give the group another name", group.name);
             return Err(warning(text));
         }
         let Some(found) = group.membership(&whole.value, is_finished, self.view.now) else {

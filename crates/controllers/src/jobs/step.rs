@@ -7,7 +7,7 @@ use api::kueue::jobs::{InjectionError, JobKind, QUEUE_NAME, prebuilt_workload, q
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, ReclaimablePods, Status, Transition,
 };
-use api::kueue::workload::Workload;
+use api::kueue::workload::{PodSet, Workload};
 use api::{MicroTime, OwnerKey};
 use serde_json::{Value, json};
 
@@ -94,6 +94,14 @@ pub(super) fn decide(
     })
 }
 
+/// Suspends a job that goes on with the quota of a Workload without the job that owned it. `None`: there is none.
+pub(super) fn suspend_left(objects: &Objects, whole: &Whole) -> Option<JobStep> {
+    let (kind, job) = objects.left_with(whole).next()?;
+    let mut job = job.value.clone();
+    kind.set_suspended(&mut job, true);
+    Some(silently(Write::Job(kind, Box::new(job))))
+}
+
 /// Ends the Workloads of a job that is gone, or on its way: their quota is released when their pods are gone, too.
 pub(super) fn left_behind(
     objects: &Objects,
@@ -130,10 +138,8 @@ pub(super) fn left_behind(
         let is_reserved = workload.status.is(QUOTA_RESERVED) && !is_finished;
         match (until.filter(|_| is_reserved), kind) {
             (Some(_), _) if is_stopped => {
-                if let Some((kind, job)) = goes_on {
-                    let mut job = job.value.clone();
-                    kind.set_suspended(&mut job, true);
-                    return silently(Write::Job(kind, Box::new(job)));
+                if let Some(step) = suspend_left(objects, whole) {
+                    return step;
                 }
                 let running = objects.started.of(whole).filter(|pod| !pod.metadata.is_deleting());
                 let writes: Vec<_> = running.map(|pod| PodWrite::Remove(Box::new(pod.clone()))).collect();
@@ -247,6 +253,11 @@ impl View<'_> {
         Some(JobStep::Await(earliest(Some(until), None)))
     }
 
+    /// The same for a job that has been stopped, with the jobs that it owned once.
+    pub(super) fn await_all_pods(&self, whole: &Whole) -> Option<JobStep> {
+        suspend_left(self.objects, whole).or_else(|| self.await_pods(whole))
+    }
+
     fn decide(&self) -> JobStep {
         if self.kind.integration.is_skipped(&self.job.value) {
             return AWAIT;
@@ -329,7 +340,7 @@ impl View<'_> {
         if owned.whole.metadata.is_deleting() {
             return match self.kind.is_suspended(job) {
                 false => self.stop(Some(owned.whole), "Workload is deleted"),
-                true if has_finalizer => self.await_pods(owned.whole).unwrap_or_else(release),
+                true if has_finalizer => self.await_all_pods(owned.whole).unwrap_or_else(release),
                 true => AWAIT,
             };
         }
@@ -364,23 +375,29 @@ impl View<'_> {
     }
 
     /// Gives back the quota of pods that have ended. The counts are parts of the pod set: of one that is admitted in part, the
-    /// pods that were not admitted end with the first one that does. What is given back stays so until the admission ends, also
-    /// when a Job that starts with the pods it still needs has none to spare.
+    /// pods that were not admitted end with the first one that does, and stay so, also when a Job that starts with the pods it still
+    /// needs has none to spare.
     pub(super) fn reclaim(&self, owned: &Owned<'_>, ended: &[ReclaimablePods]) -> Option<JobStep> {
         let Workload { spec, status, .. } = &owned.workload;
-        let known: BTreeMap<&String, u32> =
-            status.reclaimable_pods.iter().map(|pods| (&pods.name, pods.count)).collect();
         let admitted = status.admission.as_ref().map_or(&[][..], |admission| &admission.pod_set_assignments);
-        let mut counts: BTreeMap<&String, u32> =
-            if status.is(QUOTA_RESERVED) { known.clone() } else { BTreeMap::new() };
-        for ReclaimablePods { name, count } in ended {
-            let Some(set) = spec.pod_sets.iter().find(|set| set.name == *name) else { continue };
-            let assigned = admitted.iter().find(|set| set.name == *name).and_then(|set| set.count);
-            let never_admitted = set.count.saturating_sub(assigned.unwrap_or(set.count));
-            let kept = counts.entry(name).or_default();
-            *kept = count.saturating_add(never_admitted).max(*kept).min(set.count);
-        }
-        if !self.config.reclaims_pods || counts == known {
+        let of = |list: &[ReclaimablePods], name: &str| {
+            list.iter().find(|pods| pods.name == name).map_or(0, |pods| pods.count)
+        };
+        let count = |set: &PodSet| {
+            let assigned = admitted.iter().find(|assigned| assigned.name == set.name);
+            let assigned = assigned.and_then(|assigned| assigned.count).unwrap_or(set.count);
+            let (never_admitted, ended) = (set.count.saturating_sub(assigned), of(ended, &set.name));
+            let count = match (never_admitted, ended) {
+                (0, ended) => ended,
+                (_, 0) => of(&status.reclaimable_pods, &set.name),
+                (never_admitted, ended) => ended.saturating_add(never_admitted),
+            };
+            count.min(set.count)
+        };
+        let counts = spec.pod_sets.iter().map(|set| (&*set.name, count(set)));
+        let counts: BTreeMap<&str, u32> = counts.filter(|(_, count)| *count > 0).collect();
+        let known = status.reclaimable_pods.iter().map(|pods| (&*pods.name, pods.count));
+        if !self.config.reclaims_pods || known.collect::<BTreeMap<_, _>>() == counts {
             return None;
         }
         let list: Vec<Value> =

@@ -47,7 +47,7 @@ impl View<'_> {
         }
         if owned.workload.status.is(QUOTA_RESERVED) && !self.kind.integration.is_active(job) {
             let released = || self.release_quota(owned, evicted, false);
-            return self.await_pods(owned.whole).unwrap_or_else(released);
+            return self.await_all_pods(owned.whole).unwrap_or_else(released);
         }
         self.delete_after_retention(owned, evicted)
     }

@@ -106,6 +106,33 @@ async fn the_pods_of_a_deleted_job_are_stopped_for_a_gang_that_preempts_them() {
     running(&cluster, "high").await;
 }
 
+/// One of the jobs of a set that has lost its owner. It has no pods at the moment.
+async fn submit_left(cluster: &Cluster, name: &str, workload: &DynamicObject) {
+    let mut left = job(name, 1);
+    left["metadata"]["labels"] = json!({});
+    left["spec"]["suspend"] = false.into();
+    left["spec"]["template"]["metadata"] = json!({"labels": {"kueue.x-k8s.io/podset": "main"},
+        "annotations": {"kueue.x-k8s.io/workload": workload.metadata.name}});
+    submit_job(cluster, left).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_lost_its_owner_is_suspended_when_the_owner_is_stopped() {
+    for is_deleted in [false, true] {
+        let (cluster, _controller, workload) = running_and_waiting().await;
+        cluster.delete_now(&pods(), "default", "first-0").await;
+        submit_left(&cluster, "left", &workload).await;
+        let name = workload.metadata.name.unwrap();
+        if is_deleted {
+            cluster.delete(&workloads(), "default", &name).await;
+        } else {
+            merge(&cluster, &workloads(), &name, json!({"spec": {"active": false}})).await;
+        }
+        stopped(&cluster, "left").await;
+        running(&cluster, "second").await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_that_goes_on_without_its_owner_keeps_the_quota_until_a_preemption_suspends_it() {
     let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
@@ -116,13 +143,7 @@ async fn a_job_that_goes_on_without_its_owner_keeps_the_quota_until_a_preemption
     running(&cluster, "set").await;
     let workload =
         workload_of(&cluster, "set", |workload| is(workload, "Admitted", "True", "Admitted")).await;
-    // One of the jobs of a set. It has no pods at the moment.
-    let mut left = job("left", 1);
-    left["metadata"]["labels"] = json!({});
-    left["spec"]["suspend"] = false.into();
-    left["spec"]["template"]["metadata"] = json!({"labels": {"kueue.x-k8s.io/podset": "main"},
-        "annotations": {"kueue.x-k8s.io/workload": workload.metadata.name}});
-    submit_job(&cluster, left).await;
+    submit_left(&cluster, "left", &workload).await;
     let orphan = DeleteParams {
         propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
         ..DeleteParams::default()

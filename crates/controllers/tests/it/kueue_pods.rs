@@ -224,6 +224,16 @@ async fn a_group_with_the_name_of_another_workload_waits() {
     .await;
     let pod = cluster.api(&pods(), "default").get("forged").await.unwrap();
     assert_eq!(pod.data["spec"]["schedulingGates"][0]["name"], "kueue.x-k8s.io/admission");
+    // A Workload that nothing owns, and which is that of no group.
+    submit(&cluster, "made", "team", 0, 2, 1).await;
+    let made = workload(&cluster, "made", |made| is(made, "QuotaReserved", "False", "Pending")).await;
+    submit_pod(&cluster, "other", member("made", 1)).await;
+    is_told(&cluster, "other ErrWorkloadCompose: the Workload 'made' is that of no group").await;
+    let now = workload(&cluster, "made", |_| true).await;
+    assert_eq!(
+        (now.metadata.uid, now.metadata.owner_references),
+        (made.metadata.uid, made.metadata.owner_references)
+    );
 }
 
 #[tokio::test(start_paused = true)]

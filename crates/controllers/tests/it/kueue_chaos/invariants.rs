@@ -214,7 +214,11 @@ impl World {
             let mut own =
                 pods.iter().filter(|pod| is_owned_by(pod, job.metadata.uid.as_ref()) && !is_over(pod));
             let is_suspended = job.data.pointer(field) == Some(&json!(true));
-            if let Some(pod) = own.find(|pod| is_suspended || is_gated(pod)) {
+            // Somebody has deactivated the Workload of an increase.
+            let is_cut = all.iter().any(|workload| {
+                is_owned_by(workload, job.metadata.uid.as_ref()) && workload.data["spec"]["active"] == false
+            });
+            if let Some(pod) = own.find(|pod| is_suspended || (is_gated(pod) && !is_cut)) {
                 let state = if is_suspended { "suspended" } else { "admitted" };
                 let gates = &pod.data["spec"]["schedulingGates"];
                 problems.push(format!("{} is {state} and has pod {}, gates: {gates}", name(&job), name(pod)));
