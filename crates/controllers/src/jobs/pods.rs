@@ -145,7 +145,8 @@ impl<'a> Pods<'a> {
         {
             let text =
                 format!("the Workload '{}' is that of no group: give the group another name", group.name);
-            return Err(warning(text));
+            let told = JobEvent { is_warning: true, ..event("WorkloadNameConflict", text) };
+            return Err(JobStep::Tell(told));
         }
         let Some(found) = group.membership(&whole.value, is_finished, self.view.now) else {
             if let Some(step) = self.without_match(Some(whole)) {

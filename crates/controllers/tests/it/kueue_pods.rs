@@ -228,7 +228,7 @@ async fn a_group_with_the_name_of_another_workload_waits() {
     submit(&cluster, "made", "team", 0, 2, 1).await;
     let made = workload(&cluster, "made", |made| is(made, "QuotaReserved", "False", "Pending")).await;
     submit_pod(&cluster, "other", member("made", 1)).await;
-    is_told(&cluster, "other ErrWorkloadCompose: the Workload 'made' is that of no group").await;
+    is_told(&cluster, "other WorkloadNameConflict: the Workload 'made' is that of no group").await;
     let now = workload(&cluster, "made", |_| true).await;
     assert_eq!(
         (now.metadata.uid, now.metadata.owner_references),
