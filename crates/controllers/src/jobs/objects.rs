@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::OwnerKey;
 use api::kueue::jobs::leader_worker_sets::set_of;
-use api::kueue::jobs::pods::{IS_GROUP, group_name};
+use api::kueue::jobs::pods::group_name;
 use api::kueue::jobs::sets::workload_names;
 use api::kueue::jobs::{ELASTIC, Flavor, JobKind, REFERENCED, annotation, prebuilt_workload};
 use api::kueue::status::{FINISHED, QUOTA_RESERVED};
@@ -14,6 +14,7 @@ use index::remove_from;
 use super::JobsConfig;
 use super::source::JobsSource;
 use super::started::{Chain, StartedPods, chain_of, chain_of_left};
+use super::workload::is_group;
 use super::write::{Before, decoded};
 use crate::events::Subject;
 use crate::watched::{Change, Whole};
@@ -246,8 +247,7 @@ impl Objects {
     fn group_of(&self, workload: &Whole) -> Option<JobKey> {
         let meta = &workload.metadata;
         let key = (meta.namespace.clone(), meta.name.clone());
-        let is_group =
-            self.groups.contains_key(&key) || annotation(&workload.value, IS_GROUP) == Some("true");
+        let is_group = self.groups.contains_key(&key) || is_group(&workload.value);
         let (namespace, name) = key;
         is_group.then_some(JobKey::Group { namespace, name })
     }

@@ -8,19 +8,18 @@ use std::collections::BTreeSet;
 use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::{
-    DEPLOYMENT, IS_GROUP, MANAGED, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated, role, start,
+    DEPLOYMENT, MANAGED, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated, role, start,
 };
 use api::kueue::jobs::{Finished, Injection, JobKind, Membership, PodGroup, annotation, prebuilt_workload};
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, QUOTA_RESERVED, ReclaimablePods, WAITING_FOR_REPLACEMENT,
 };
-use api::meta::OwnerReference;
 use serde_json::{Value, json};
 
 use super::JobsConfig;
 use super::objects::{Objects, subject};
 use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text};
-use super::workload::{OUT_OF_SYNC, Owned, create, delete_unmatched, tell_taken, unmatched};
+use super::workload::{OUT_OF_SYNC, Owned, create, delete_unmatched, is_group, tell_taken, unmatched};
 use super::write::{PodWrite, Write};
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
@@ -61,7 +60,7 @@ pub(super) fn decide(
         let workload = objects.workload(namespace, name)?;
         let meta = &workload.metadata;
         // A set keeps the Workload of its pods.
-        let is_left = annotation(&workload.value, IS_GROUP) == Some("true")
+        let is_left = is_group(&workload.value)
             && meta.has_finalizer(FINALIZER)
             && (meta.is_deleting() || meta.owner_references.iter().all(|owner| owner.kind == "Pod"));
         return is_left.then(|| silently(Write::OrphanGroup(Box::new(workload.clone()))));
@@ -139,10 +138,9 @@ impl<'a> Pods<'a> {
             );
             return Err(warning(text));
         }
-        let is_own = |owner: &OwnerReference| self.all.iter().any(|pod| pod.metadata.uid == owner.uid);
-        if annotation(&whole.value, IS_GROUP) != Some("true")
-            && !whole.metadata.owner_references.iter().any(is_own)
-        {
+        let own = self.uids();
+        let mut owners = whole.metadata.owner_references.iter();
+        if !is_group(&whole.value) && !owners.any(|owner| own.contains(&*owner.uid)) {
             let text =
                 format!("the Workload '{}' is that of no group: give the group another name", group.name);
             let told = JobEvent { is_warning: true, ..event("WorkloadNameConflict", text) };
@@ -174,12 +172,17 @@ impl<'a> Pods<'a> {
         named.filter(|_| self.all.iter().all(|pod| prebuilt_workload(&pod.value) == named))
     }
 
+    /// The uids of the pods.
+    fn uids(&self) -> BTreeSet<&'a str> {
+        self.all.iter().map(|pod| &*pod.metadata.uid).collect()
+    }
+
     /// Whether a Workload is that of others: not of these pods, nor of a set whose pods wait as this group.
     fn is_of_others(&self, whole: &Whole) -> bool {
         let objects = self.view.objects;
-        let own: BTreeSet<&str> = self.all.iter().map(|pod| pod.metadata.uid.as_str()).collect();
+        let own = self.uids();
         objects.is_of_others(whole, |owner| {
-            own.contains(owner.uid.as_str())
+            own.contains(&*owner.uid)
                 || objects
                     .job(owner)
                     .is_some_and(|(at, _)| self.view.config.kind(at).is_some_and(JobKind::is_set_of_pods))

@@ -51,8 +51,8 @@ pub(super) fn tell_taken(name: &str) -> JobStep {
     JobStep::Tell(JobEvent { is_warning: true, ..event("ErrWorkloadCompose", text) })
 }
 
-/// Whether a Workload is that of a group of pods.
-fn is_group(workload: &Value) -> bool {
+/// Whether a Workload says that it is that of a group of pods.
+pub(super) fn is_group(workload: &Value) -> bool {
     annotation(workload, IS_GROUP) == Some("true")
 }
 

@@ -124,14 +124,20 @@ async fn a_job_that_changes_before_its_admission_keeps_its_workload_and_one_that
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_job_that_is_admitted_in_part_gives_back_the_quota_of_pods_that_have_succeeded() {
+/// A Job of five pods that runs with three, in a queue with room for no more.
+async fn running_in_part() -> (Cluster, Running) {
     let cluster = cluster_with_queue(3, json!({})).await;
-    let _controller = controller(&cluster, all_kinds());
+    let controller = controller(&cluster, all_kinds());
     let mut part = job("part", 5);
     part["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
     submit_job(&cluster, part).await;
     assert_eq!(running(&cluster, "part").await.data["spec"]["parallelism"], 3);
+    (cluster, controller)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_admitted_in_part_gives_back_the_quota_of_pods_that_have_succeeded() {
+    let (cluster, _controller) = running_in_part().await;
     submit_job(&cluster, job("second", 1)).await;
     submit_job(&cluster, job("third", 1)).await;
     for (succeeded, next) in [(3, "second"), (4, "third")] {
@@ -148,12 +154,7 @@ async fn a_job_that_is_admitted_in_part_gives_back_the_quota_of_pods_that_have_s
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_starts_again_with_the_pods_that_it_needs_still_charges_no_other() {
-    let cluster = cluster_with_queue(3, json!({})).await;
-    let _controller = controller(&cluster, all_kinds());
-    let mut part = job("part", 5);
-    part["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
-    submit_job(&cluster, part).await;
-    running(&cluster, "part").await;
+    let (cluster, _controller) = running_in_part().await;
     status(&cluster, "part", json!({"active": 2, "succeeded": 3})).await;
     let given_back = |workload: &DynamicObject| workload.data["status"]["reclaimablePods"][0]["count"] == 3;
     let workload = workload_of(&cluster, "part", given_back).await;

@@ -11,7 +11,7 @@ use api::kueue::status::{ADMITTED, EVICTED, PodSetAssignment};
 use api::scheduling_gate::HOSTNAME;
 use model::{Assignment, Effect, GangState, Node, NodeName, Toleration};
 
-use super::places::{places, updates_of};
+use super::places::{host_of, places, updates_of};
 use super::{WorkloadPhase, WorkloadRow};
 use crate::Index;
 use crate::pods::{PodPhase, PodRow};
@@ -49,9 +49,8 @@ impl Index {
             return BTreeSet::new();
         }
         for pod in self.pods.of_workload(row.namespace(), row.slice_name()) {
-            let node = pod.node.as_deref().and_then(|node| self.world.node(node));
-            let Some(host) = node.map(|node| self.host(&node.name).unwrap_or(&node.name)) else { continue };
-            let Some(count) = open.get_mut(host) else { continue };
+            let Some(node) = pod.node.as_deref().and_then(|node| self.world.node(node)) else { continue };
+            let Some(count) = open.get_mut(host_of(node)) else { continue };
             match pod.phase {
                 PodPhase::Succeeded => *count -= 1,
                 // While a pod runs there, the others may come back.

@@ -281,10 +281,14 @@ impl WorkloadRow {
     }
 }
 
-/// The value of a level for a node. A node without a host name has its own name: its pods get no selector for it.
+/// The host name of a node. One without the label has its own name: its pods get no selector for it.
+pub(super) fn host_of(node: &Node) -> &str {
+    node.labels.get(HOSTNAME).unwrap_or(&node.name)
+}
+
+/// The value of a level for a node.
 fn value_of(node: &Node, level: &str) -> Option<String> {
-    let name = || (level == HOSTNAME).then(|| node.name.clone());
-    node.labels.get(level).cloned().or_else(name)
+    if level == HOSTNAME { Some(host_of(node).to_owned()) } else { node.labels.get(level).cloned() }
 }
 
 /// Whether a pod is gated and has no place yet.

@@ -154,8 +154,7 @@ impl<'a> PodGroup<'a> {
         } else {
             pod_sets(&active)
         };
-        let charges: BTreeMap<&str, Amounts> =
-            sets.iter().filter_map(|set| Some((set["name"].as_str()?, charged(set)))).collect();
+        let charges = charges(&sets);
         for pod in &active {
             if charges.get(&*role(pod)).is_some_and(|charged| !fits(pod, charged)) {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -316,8 +315,7 @@ impl<'a> PodGroup<'a> {
     pub fn is_equivalent(&self, workload: &Value, is_finished: bool) -> bool {
         let (active, _) = self.partition();
         let sets = list(workload, &["spec", "podSets"]);
-        let charges: BTreeMap<&str, Amounts> =
-            sets.iter().filter_map(|set| Some((set["name"].as_str()?, charged(set)))).collect();
+        let charges = charges(sets);
         let fit = |pod: &Value| charges.get(&*role(pod)).is_some_and(|charged| fits(pod, charged));
         is_part_of(&pod_sets(&active), sets, is_finished)
             && (!is_charged_by_pods(workload) || active.iter().all(|pod| fit(pod)))
@@ -332,6 +330,11 @@ fn is_charged_by_pods(workload: &Value) -> bool {
 /// What one pod of a pod set is charged for.
 fn charged(set: &Value) -> Amounts {
     effective_request(&set["template"]["spec"]).unwrap_or_default()
+}
+
+/// The same for pod sets, by name.
+fn charges(sets: &[Value]) -> BTreeMap<&str, Amounts> {
+    sets.iter().filter_map(|set| Some((set["name"].as_str()?, charged(set)))).collect()
 }
 
 /// Whether a pod asks for no more than its pod set is charged for. Its role is a claim of its author.

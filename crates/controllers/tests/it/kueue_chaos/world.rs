@@ -164,18 +164,12 @@ impl World {
         self.cluster.api(kind, "").list(&ListParams::default()).await.unwrap().items
     }
 
-    /// The jobs that users have created and that are in a queue, except groups of pods, with their kind.
+    /// The jobs that users have created and that are in a queue, except groups of pods, with their kind. No other object owns them.
     pub(crate) async fn jobs(&self) -> Vec<(ApiResource, &'static str, DynamicObject)> {
-        let mut all = self.all_jobs().await;
-        all.retain(|(_, _, job)| label(job, QUEUE_LABEL).is_some());
-        all
-    }
-
-    /// The jobs that no other object owns.
-    async fn all_jobs(&self) -> Vec<(ApiResource, &'static str, DynamicObject)> {
         let mut found = Vec::new();
         for (kind, field) in job_kinds() {
-            let own = self.list(&kind).await.into_iter().filter(|job| !is_owned(job));
+            let is_one = |job: &DynamicObject| !is_owned(job) && label(job, QUEUE_LABEL).is_some();
+            let own = self.list(&kind).await.into_iter().filter(is_one);
             found.extend(own.map(|job| (kind.clone(), field, job)));
         }
         found
