@@ -62,13 +62,8 @@ pub(crate) fn held(gang: &Gang, assignment: &Assignment) -> (Gang, Assignment) {
     (as_placed(gang, &held), held)
 }
 
-/// Reports a gang that starts with fewer pods than its minimum count, or than a first fit places.
-pub(crate) fn check(
-    cluster: &ClusterState<'_>,
-    gang: &Gang,
-    assignment: &Assignment,
-    found: &mut Vec<Violation>,
-) {
+/// Reports a gang that starts with fewer pods than its minimum count, or with more than it requests.
+pub(crate) fn check_counts(gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
     for (at, set) in gang.pod_sets.iter().enumerate() {
         let placed = places(assignment, at);
         if placed > u64::from(set.count) || placed < u64::from(min_count(set)) {
@@ -76,10 +71,18 @@ pub(crate) fn check(
             found.push(Violation::WrongCount { gang, pod_set, wanted: set.count, placed });
         }
     }
+}
+
+/// For a gang that starts with fewer pods than it requests: a part that has more pods, and its placement.
+pub(crate) fn larger_part(
+    cluster: &ClusterState<'_>,
+    gang: &Gang,
+    assignment: &Assignment,
+) -> Option<(Gang, Assignment)> {
     let reduced: Vec<usize> = (0..gang.pod_sets.len())
         .filter(|at| places(assignment, *at) < u64::from(gang.pod_sets[*at].count))
         .collect();
-    let [at] = *reduced.as_slice() else { return };
+    let [at] = *reduced.as_slice() else { return None };
     let more = resized(gang, |other, set| {
         let size = if min_count(&PodSet { min_count: Some(1), ..set.clone() }) > 1 { set.count } else { 1 };
         if other == at {
@@ -88,10 +91,9 @@ pub(crate) fn check(
             set.count
         }
     });
-    if !cluster.quotas.may_be_held(gang)
-        && let Some(assignment) = fit::first_fit(cluster, &more)
-        && cluster.quotas.must_start(&more, &assignment.flavors, false)
-    {
-        found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });
+    if cluster.quotas.may_be_held(gang) {
+        return None;
     }
+    let placement = fit::first_fit(cluster, &more)?;
+    Some((more, placement))
 }

@@ -19,6 +19,9 @@ pub(crate) struct Contenders<'w> {
     /// One gang of each queue that the plan leaves pending.
     pending_by_queue: BTreeMap<QueueIx, &'w Gang>,
     ranks: BTreeMap<&'w str, usize>,
+    /// When each queue got its last admission of the plan, as the number of admissions until then.
+    last_admissions: BTreeMap<QueueIx, usize>,
+    admissions: usize,
 }
 
 /// The quota node of a gang's queue, if other queues may use the same tree.
@@ -61,8 +64,13 @@ pub(crate) fn sequence<'w>(
 
 impl<'w> Contenders<'w> {
     pub(crate) fn of(world: &World, plan: &Plan, pending: &[&'w Gang]) -> Self {
-        let mut contenders =
-            Self { by_queue: BTreeMap::new(), pending_by_queue: BTreeMap::new(), ranks: BTreeMap::new() };
+        let mut contenders = Self {
+            by_queue: BTreeMap::new(),
+            pending_by_queue: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+            last_admissions: BTreeMap::new(),
+            admissions: 0,
+        };
         for (at, gang) in pending.iter().enumerate() {
             contenders.ranks.insert(&gang.uid, at);
             let mut verdicts = plan.verdicts.iter().filter(|(uid, _)| *uid == gang.uid);
@@ -108,6 +116,9 @@ impl<'w> Contenders<'w> {
                 else {
                     continue;
                 };
+                if self.had_its_turn(world, quotas, first, gang) {
+                    continue;
+                }
                 if *is_ambiguous || !has_single_flavors(world, first) {
                     ambiguous.push(node);
                 } else {
@@ -138,6 +149,18 @@ impl<'w> Contenders<'w> {
         if let Some(gangs) = self.by_queue.get_mut(&gang.queue) {
             gangs.retain(|(other, _)| other.uid != gang.uid);
         }
+        self.admissions += 1;
+        self.last_admissions.insert(gang.queue, self.admissions);
+    }
+
+    /// Whether the queue of a contender may have had its turn in the round in which `gang` is admitted. A queue in which quota
+    /// alone decides gets at most one admission in each round, unless shares are compared. After Kueue
+    /// (`pkg/scheduler/scheduler.go`, v0.19: one head of each queue in a scheduling cycle).
+    fn had_its_turn(&self, world: &World, quotas: &Quotas<'w>, contender: &Gang, gang: &Gang) -> bool {
+        let takes_turns = |gang: &Gang| world.policy().fair_sharing.is_none() && quotas.is_stepwise(gang);
+        let last = |queue| self.last_admissions.get(&queue).copied().unwrap_or(0);
+        let begins = if takes_turns(gang) { last(gang.queue) } else { 0 };
+        takes_turns(contender) && last(contender.queue) > begins
     }
 
     /// Without fair sharing: whether one contender precedes another.

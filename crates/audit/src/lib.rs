@@ -155,6 +155,14 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 holding.check(&cluster, gang, may_wait, goes_before, &mut found);
                 if check_placement(&cluster, gang, assignment, &mut found) {
                     let flavors = &assignment.flavors;
+                    let more = elastic::larger_part(&cluster, gang, assignment);
+                    let more = more.filter(|(more, placement)| {
+                        cluster.quotas.must_start(more, &placement.flavors, false)
+                    });
+                    found.extend(more.map(|(_, assignment)| Violation::FitsButPending {
+                        gang: gang.key.clone(),
+                        assignment,
+                    }));
                     fungibility::check_admitted(&mut cluster, world, gang, flavors, &terminating, &mut found);
                     preemption::check_beside(
                         &mut cluster,
@@ -270,7 +278,7 @@ fn check_placement(
     if check_nodes(cluster, gang, assignment, found) {
         quota_only::check(cluster.world(), gang, assignment, found);
         topology::check(cluster, &elastic::on_nodes(gang, assignment), assignment, found);
-        elastic::check(cluster, gang, assignment, found);
+        elastic::check_counts(gang, assignment, found);
     }
     found.len() == before
 }

@@ -177,12 +177,40 @@ pub(crate) fn check(
     if fungibility::is_needless(cluster, gang, (&assignment.flavors, level), &fitting) {
         found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
     }
-    if check_placement(cluster, whole, assignment, found) {
+    let is_placed = check_placement(cluster, whole, assignment, found);
+    let larger_part = is_placed.then(|| elastic::larger_part(cluster, whole, assignment)).flatten();
+    if is_placed {
         cluster.check(whole, assignment, found);
+    }
+    for victim in &victims {
+        cluster.resume(&victim.uid);
+    }
+    if let Some((more, placement)) = larger_part {
+        check_larger_part(cluster, &more, placement, &victims, found);
+    }
+    if is_placed {
         cluster.charge_preemptor(whole, assignment);
     }
-    for uid in before.iter().chain(victims.iter().map(|victim| &victim.uid)) {
+    for uid in &before {
         cluster.resume(uid);
+    }
+}
+
+/// Reports a preemptor that could start with more pods after the same preemption. A larger part may borrow, and then may
+/// not preempt the same victims.
+fn check_larger_part(
+    cluster: &mut ClusterState<'_>,
+    more: &Gang,
+    placement: Assignment,
+    victims: &[&Gang],
+    found: &mut Vec<Violation>,
+) {
+    let assumptions = assumptions(cluster, more, &placement.flavors, false);
+    let reasons = cluster.quotas.reasons(more, &placement.flavors, victims, assumptions);
+    if reasons.iter().all(|reasons| !reasons.is_empty())
+        && cluster.quotas.must_start(more, &placement.flavors, true)
+    {
+        found.push(Violation::FitsButPending { gang: more.key.clone(), assignment: placement });
     }
 }
 
