@@ -1,6 +1,7 @@
 //! Label selectors, and the pods that they select.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::Value;
 
@@ -101,6 +102,12 @@ impl LabelSelector {
         self.0.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
     }
 
+    /// The requirements that do not hold for these labels, as kubectl's `--selector` has them.
+    pub fn unmet(&self, labels: &Labels) -> Vec<String> {
+        let unmet = self.0.iter().filter(|requirement| !requirement.holds(labels.get(&requirement.key)));
+        unmet.filter(|requirement| !requirement.key.is_empty()).map(Requirement::to_string).collect()
+    }
+
     /// Whether it has requirements on this label alone.
     pub fn reads_only(&self, key: &str) -> bool {
         self.0.iter().all(|requirement| requirement.key == key)
@@ -143,6 +150,21 @@ impl Requirement {
             Operator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
             Operator::Exists => value.is_some(),
             Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
+        let key = &self.key;
+        match (self.operator, &*values) {
+            (Operator::In, [value]) => write!(f, "{key}={value}"),
+            (Operator::NotIn, [value]) => write!(f, "{key}!={value}"),
+            (Operator::In, values) => write!(f, "{key} in ({})", values.join(",")),
+            (Operator::NotIn, values) => write!(f, "{key} notin ({})", values.join(",")),
+            (Operator::Exists, _) => write!(f, "{key}"),
+            (Operator::DoesNotExist, _) => write!(f, "!{key}"),
         }
     }
 }

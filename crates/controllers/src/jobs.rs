@@ -4,6 +4,7 @@
 //! - `step`: the next write about a job: a pure function of what was observed
 //! - `stop`: the steps of stopping a job, and when its quota is released
 //! - `orphan`: Workloads whose jobs are gone, or have left their queue
+//! - `blocked`: the condition of jobs that get no Workload
 //! - `owner`: jobs that another job owns
 //! - `pods`: the steps about pods, alone and in groups
 //! - `sets`: the steps about sets of pods, which make groups of them
@@ -18,6 +19,7 @@
 //!
 //! The loop is beside that of the planner, and both meet in the Workloads: a job is no input of a plan.
 
+mod blocked;
 mod groups;
 mod limits;
 mod objects;
@@ -300,7 +302,12 @@ impl Jobs {
                 self.objects.answered(question, is_owned);
                 self.queue.add([key]);
             }
-            (Ok(false), None) => self.queue.rest(&key),
+            (Ok(false), None) => {
+                for event in written.events {
+                    self.tell_once(key.clone(), &written.subject, event);
+                }
+                self.queue.rest(&key);
+            }
             (Ok(true), None) => {
                 self.told.remove(&key);
                 self.record(&written.subject, &written.events);

@@ -23,7 +23,7 @@ use crate::config::Kueue;
 use crate::error::Error;
 use crate::events::Subject;
 use crate::kueue::metrics::{KueueMetrics, Totals, WorkloadChange};
-use crate::kueue::step::{self, WorkloadEvent, WorkloadStep, queued_at};
+use crate::kueue::step::{self, About, WorkloadEvent, WorkloadStep, queued_at};
 use crate::kueue::texts;
 use crate::kueue::write::{self, QueueWrite, WorkloadWrite};
 use crate::observations::{Observation, Source};
@@ -388,8 +388,14 @@ impl State {
     /// Records an Event about a Workload, or about another one. The first of several preemptions by one Workload is told.
     fn record_workload_event(&mut self, index: &Index, workload: &Workload, event: &WorkloadEvent) {
         let about = match &event.about {
-            Some(uid) => index.workload(uid).map(|row| &row.object),
-            None => Some(workload),
+            About::Other(uid) => index.workload(uid).map(|row| &row.object),
+            About::Workload => Some(workload),
+            About::Owner => {
+                if let Some(owner) = owner(workload) {
+                    self.recorder.record_event(&owner, event.is_warning, &event.reason, &event.text);
+                }
+                return;
+            }
         };
         let Some(about) = about else { return };
         if event.reason == step::PREEMPTED_ANOTHER
@@ -449,6 +455,20 @@ fn kind_of(definition: &str) -> Option<KueueKind> {
 }
 
 /// The Workload as the subject of Events.
+/// The job of a Workload.
+fn owner(workload: &Workload) -> Option<Subject> {
+    let meta = &workload.metadata;
+    let owner = meta.controller().or_else(|| meta.owner_references.first())?;
+    Some(Subject {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        namespace: meta.namespace.clone(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+        resource_version: String::new(),
+    })
+}
+
 fn subject(workload: &Workload) -> Subject {
     let meta = &workload.metadata;
     Subject {

@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use super::JobsConfig;
 use super::objects::{Objects, subject};
 use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text};
-use super::workload::{OUT_OF_SYNC, Owned, create, delete_unmatched, is_group, tell_taken, unmatched};
+use super::workload::{
+    OUT_OF_SYNC, Owned, create, delete_unmatched, is_group, prebuilt_missing, tell_taken, unmatched,
+};
 use super::write::{PodWrite, Write};
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
@@ -295,7 +297,7 @@ impl<'a> Pods<'a> {
         let view = &self.view;
         if let Some(name) = self.prebuilt() {
             let is_there = view.objects.workload(&view.job.metadata.namespace, name).is_some();
-            let wait = || if is_there { tell_taken(name) } else { AWAIT };
+            let wait = || if is_there { tell_taken(name) } else { prebuilt_missing(name) };
             return self.stop_unmatched("missing workload").unwrap_or_else(wait);
         }
         if self.finished().is_some() {

@@ -11,7 +11,7 @@ use api::kueue::workload::REPLACES;
 use serde_json::{Value, json};
 
 use super::step::{AWAIT, JobStep, View, key, silently};
-use super::workload::{Owned, create, delete_unmatched, unmatched};
+use super::workload::{Owned, await_name, create, delete_unmatched, unmatched};
 use super::write::{Write, decoded};
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
@@ -218,7 +218,11 @@ impl<'a> View<'a> {
                 let ended = known.status.condition(FINISHED);
                 ended.is_some_and(|ended| UNUSED.contains(&&*ended.reason))
             });
-            return if is_own && is_spent { delete_unmatched(known) } else { AWAIT };
+            return match is_own {
+                true if is_spent => delete_unmatched(known),
+                true => AWAIT,
+                false => await_name(known),
+            };
         }
         let is_stopping = replaced.is_none() && self.kind.integration.is_active(job);
         if is_stopping {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::objects::{JobKey, Objects, has_quota};
 use super::orphan::{Orphan, OrphanStep, is_used};
 use super::owner::{Ancestor, Question};
-use super::workload::{Owned, delete_unmatched};
+use super::workload::{Owned, delete_unmatched, wait_for};
 use super::write::{PodWrite, Write, decoded};
 use super::{JobsConfig, pods, sets};
 use crate::events::Subject;
@@ -90,7 +90,7 @@ pub(super) fn decide(
     Some(match view.kind {
         kind if kind.is_pod() => pods::decide_alone(view),
         kind if kind.is_set_of_pods() => sets::decide(&view),
-        _ => view.decide(),
+        _ => view.keep_blocked(view.decide()),
     })
 }
 
@@ -287,8 +287,7 @@ impl View<'_> {
             return AWAIT;
         }
         if !self.kind.integration.is_described(&self.job.value) {
-            tracing::debug!(job = self.job.metadata.name, "waits for the object that describes its pods");
-            return AWAIT;
+            return self.undescribed();
         }
         if self.is_elastic()
             && prebuilt_workload(&self.job.value).is_none()
@@ -468,8 +467,7 @@ impl View<'_> {
             if error.is_permanent() {
                 return self.finish(owned, "FailedToStart", &error.to_string(), Vec::new());
             }
-            tracing::debug!(job = self.job.metadata.name, %error, "waits for the flavor");
-            AWAIT
+            wait_for("ResourceFlavorNotFound", format!("the admitted job cannot start yet: {error}"))
         })
     }
 }

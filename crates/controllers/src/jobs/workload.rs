@@ -2,8 +2,8 @@
 
 use api::kueue::jobs::pods::IS_GROUP;
 use api::kueue::jobs::{
-    GATED_BY, Injection, InjectionError, PRIORITY_CLASS, Priority, SLICE_NAME, annotation, prebuilt_workload,
-    queue_name,
+    GATED_BY, Injection, InjectionError, PRIORITY_CLASS, Priority, Reference, SLICE_NAME, annotation,
+    prebuilt_workload, queue_name,
 };
 use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED};
 use api::kueue::workload::{JOB_UID, REPLACES, Workload};
@@ -43,6 +43,29 @@ pub(super) fn delete_unmatched(whole: &Whole) -> JobStep {
 /// Says why a job gets no Workload.
 pub(super) fn refuse(problem: String) -> JobStep {
     JobStep::Tell(JobEvent { is_warning: true, ..event("WorkloadRefused", problem) })
+}
+
+/// Waits for the name of a Workload that is not the job's.
+pub(super) fn await_name(known: &Whole) -> JobStep {
+    // Somebody has removed its owner. It goes when its pods are gone.
+    if is_orphan(known) {
+        return AWAIT;
+    }
+    let name = &known.metadata.name;
+    refuse(format!("the name of the job's Workload, '{name}', is taken: delete that Workload"))
+}
+
+/// Says which object a job waits for.
+pub(super) fn wait_for(reason: &'static str, text: String) -> JobStep {
+    JobStep::Tell(JobEvent { is_warning: true, ..event(reason, text) })
+}
+
+/// Says which prebuilt Workload a job waits for.
+pub(super) fn prebuilt_missing(name: &str) -> JobStep {
+    wait_for(
+        "WorkloadNotFound",
+        format!("the Workload {name}, which the job names as its own, does not exist: create it"),
+    )
 }
 
 /// Tells the author of a job that the Workload which it names is not for it.
@@ -243,16 +266,17 @@ impl<'a> View<'a> {
 
     /// The priority of a job: of its class, of the class of its pods, or of the default class. A class may still come.
     pub(super) fn priority(&self) -> Result<Priority, JobStep> {
-        let missing = |kind: &str, name: &str| {
-            tracing::debug!(job = self.job.metadata.name, "waits for the {kind} {name}");
-            AWAIT
+        let missing = |what: &str, kind: &str, name: &str| {
+            let text =
+                format!("{what} the {kind} {name}, which does not exist: create it, or name another one");
+            wait_for("PriorityClassNotFound", text)
         };
         let class = self.job.value["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
         if !class.is_empty() {
             let value = self.objects.workload_class(class);
             return value
                 .map(|value| Priority::of_workload_class(class, value))
-                .ok_or_else(|| missing("WorkloadPriorityClass", class));
+                .ok_or_else(|| missing("its label names", "WorkloadPriorityClass", class));
         }
         let sets = self.kind.integration.pod_sets(&self.job.value);
         let of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
@@ -262,7 +286,7 @@ impl<'a> View<'a> {
                 let value = self.objects.pod_class(name);
                 value
                     .map(|value| Priority::of_pod_class(name, value))
-                    .ok_or_else(|| missing("PriorityClass", name))
+                    .ok_or_else(|| missing("its pods name", "PriorityClass", name))
             }
             None => Ok(self
                 .objects
@@ -284,8 +308,7 @@ impl<'a> View<'a> {
             if self.objects.workload(&self.job.metadata.namespace, name).is_some() {
                 return tell_taken(name);
             }
-            tracing::debug!(job = self.job.metadata.name, "waits for the Workload {name}");
-            return AWAIT;
+            return prebuilt_missing(name);
         }
         if self.kind.integration.is_active(job) {
             return AWAIT;
@@ -297,13 +320,21 @@ impl<'a> View<'a> {
         let workload = self.kind.workload(job, &priority, &self.config.copied);
         let (namespace, name) = write::name_of(&workload);
         match self.objects.workload(&namespace, &name) {
-            // Somebody has removed its owner. It goes when its pods are gone.
-            Some(known) if is_orphan(known) => AWAIT,
-            Some(_) => {
-                refuse(format!("the name of the job's Workload, '{name}', is taken: delete that Workload"))
-            }
+            Some(known) => await_name(known),
             None => create(vec![workload]),
         }
+    }
+
+    /// Says which object has to describe the pods of the job.
+    pub(super) fn undescribed(&self) -> JobStep {
+        let (kind, job) = (self.kind.integration, &self.job.value);
+        let Some(Reference { at, namespace, name }) = kind.reference(job) else { return AWAIT };
+        let named = kind.references().get(at).map_or("object", |named| named.kind);
+        let place = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        let text = format!(
+            "the {named} {place}{name}, which describes the pods of the job, does not exist: create it, or name another one"
+        );
+        wait_for("PodsNotDescribed", text)
     }
 
     pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {

@@ -47,6 +47,8 @@ pub(super) enum Write {
     Job(&'static JobKind, Box<Value>),
     /// Merges a patch into the status of the job.
     JobStatus(&'static JobKind, Box<Whole>, Value),
+    /// Writes the conditions of a job that gets no Workload, if the controller may.
+    Blocked(&'static JobKind, Box<Whole>, Value),
     /// Deletes the job.
     DeleteJob(&'static JobKind, Box<Whole>),
     /// About a Workload whose job is not shown.
@@ -114,6 +116,7 @@ impl Write {
             | Self::Condition(object, _)
             | Self::Reclaimable(object, _)
             | Self::JobStatus(_, object, _)
+            | Self::Blocked(_, object, _)
             | Self::DeleteJob(_, object)
             | Self::OrphanGroup(object) => vec![target(&object.value)],
             Self::Orphan(orphan) => vec![orphan.target()],
@@ -152,10 +155,13 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
             let (namespace, name) = name_of(&job);
             jobs(kind, &namespace).replace(client, &name, &job).await
         }
-        Write::JobStatus(kind, job, status) => {
-            let meta = &job.metadata;
-            let (jobs, version) = (jobs(kind, &meta.namespace), &meta.resource_version);
-            jobs.merge_status::<Value>(client, &meta.name, version, &status, true).await.map(drop)
+        Write::JobStatus(kind, job, status) => job_status(client, kind, &job, &status).await,
+        Write::Blocked(kind, job, conditions) => {
+            match job_status(client, kind, &job, &json!({"conditions": conditions})).await {
+                // The role of an installation of Kueue allows it for some kinds only. The Event is recorded all the same.
+                Err(Error::NotAllowed(_)) => return Ok(false),
+                written => written,
+            }
         }
         Write::DeleteJob(kind, job) => {
             let meta = &job.metadata;
@@ -166,6 +172,13 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
         Write::Orphan(orphan) => return orphan.perform(client).await,
     };
     written.map(|()| true)
+}
+
+/// Merges a patch into the status of a job.
+async fn job_status(client: &Client, kind: &JobKind, job: &Whole, status: &Value) -> Result<(), Error> {
+    let meta = &job.metadata;
+    let (jobs, version) = (jobs(kind, &meta.namespace), &meta.resource_version);
+    jobs.merge_status::<Value>(client, &meta.name, version, status, true).await.map(drop)
 }
 
 /// The path of the jobs of a kind in a namespace.

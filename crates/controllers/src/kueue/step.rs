@@ -61,14 +61,25 @@ pub(crate) struct WorkloadEvent {
     pub(crate) reason: String,
     /// The message.
     pub(crate) text: String,
-    /// The uid of another Workload that it is about.
-    pub(crate) about: Option<String>,
+    /// What it is about.
+    pub(crate) about: About,
+}
+
+/// What an Event of a Workload is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum About {
+    /// The Workload.
+    Workload,
+    /// Its job.
+    Owner,
+    /// The Workload with this uid.
+    Other(String),
 }
 
 /// The Event about a Workload that is deleted after its retention.
 pub(crate) fn deleted() -> WorkloadEvent {
     let text = "Deleted finished workload due to elapsed retention";
-    WorkloadEvent { is_warning: false, reason: "Deleted".into(), text: text.into(), about: None }
+    WorkloadEvent { is_warning: false, reason: "Deleted".into(), text: text.into(), about: About::Workload }
 }
 
 /// Decides the next step. `pending_since` is when this process saw the Workload pending first. What a Workload lacks is found out
@@ -178,7 +189,12 @@ impl Decision<'_> {
     }
 
     fn event(&mut self, is_warning: bool, reason: impl Into<String>, text: impl Into<String>) {
-        self.events.push(WorkloadEvent { is_warning, reason: reason.into(), text: text.into(), about: None });
+        self.events.push(WorkloadEvent {
+            is_warning,
+            reason: reason.into(),
+            text: text.into(),
+            about: About::Workload,
+        });
     }
 
     /// Evicts, with the Event that names the reason.
@@ -445,7 +461,7 @@ impl Decision<'_> {
                 "Preempted workload {}/{} (UID: {}) in ClusterQueue {queue}; {priorities}",
                 meta.namespace, meta.name, meta.uid
             ),
-            about: Some(eviction.preemptor.clone()),
+            about: About::Other(eviction.preemptor.clone()),
         };
         self.event(false, "EvictedDueToPreempted", text.clone());
         self.event(false, "Preempted", format!("{text}; {priorities}"));

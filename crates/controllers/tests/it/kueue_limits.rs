@@ -8,6 +8,7 @@ use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running, resource};
 use controllers::{Config, Kueue};
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 fn controller(cluster: &Cluster) -> Running {
@@ -54,10 +55,109 @@ async fn a_job_whose_workload_would_be_refused_is_told_once_what_to_change_and_s
         tokio::time::sleep(Duration::from_mins(10)).await;
         let refused = refusals(&cluster, name).await;
         assert!(matches!(&refused[..], [one] if one.contains(told)), "{refused:?}");
+        let blocked = blocked(&clusters.get(name).await).cloned().unwrap();
+        assert_eq!(blocked["message"], *refused[0]);
     }
     let groups = json!([group("Small", 1), group("other", 1)]);
     clusters.merge("twice", json!({"spec": {"workerGroupSpecs": groups}})).await;
-    clusters.running("twice").await;
+    assert_eq!(blocked(&clusters.running("twice").await), None);
+    let own = |condition: &Value| condition["type"] == "HeadPodReady";
+    clusters.status("long", &json!({"conditions": [{"type": "HeadPodReady", "status": "False", "reason": "Gone", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})).await;
+    let has_both = |object: &DynamicObject| {
+        blocked(object).is_some() && object.data["status"]["conditions"].as_array().unwrap().iter().any(own)
+    };
+    // Its operator may overwrite the list, and keeps its own conditions.
+    cluster.wait(&clusters.resource(), "default", "long", has_both).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_an_object_that_does_not_exist_is_told_which_and_starts_when_it_does() {
+    let cluster = cluster_with_queue(9, json!({})).await;
+    let trains = Jobs::of(&cluster, "trainer.kubeflow.org/trainjob");
+    trains.install().await;
+    let _controller = controller(&cluster);
+    let mut of_class = job("of-class", 1);
+    of_class["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent".into();
+    let mut of_pod_class = job("of-pod-class", 1);
+    of_pod_class["spec"]["template"]["spec"]["priorityClassName"] = "gold".into();
+    let mut prebuilt = job("prebuilt", 1);
+    prebuilt["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = "mine".into();
+    for job in [of_class, of_pod_class, prebuilt] {
+        submit_job(&cluster, job).await;
+    }
+    trains.submit("train", json!({"runtimeRef": {"name": "torch"}})).await;
+    cluster.settled().await;
+    for (kind, name, reason, told) in [
+        (
+            jobs(),
+            "of-class",
+            "PriorityClassNotFound",
+            "its label names the WorkloadPriorityClass urgent, which does not exist",
+        ),
+        (
+            jobs(),
+            "of-pod-class",
+            "PriorityClassNotFound",
+            "its pods name the PriorityClass gold, which does not exist",
+        ),
+        (
+            jobs(),
+            "prebuilt",
+            "WorkloadNotFound",
+            "the Workload mine, which the job names as its own, does not exist",
+        ),
+        (
+            trains.resource(),
+            "train",
+            "PodsNotDescribed",
+            "the ClusterTrainingRuntime torch, which describes the pods of the job, does not exist",
+        ),
+    ] {
+        let job = cluster.wait(&kind, "default", name, |job| blocked(job).is_some()).await;
+        let condition = blocked(&job).unwrap();
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!(reason)), "{name}");
+        assert!(condition["message"].as_str().unwrap().starts_with(told), "{condition}");
+        let about = format!("{name} {reason}: {told}");
+        assert_eq!(
+            cluster.events().await.iter().filter(|event| event.starts_with(&about)).count(),
+            1,
+            "{name}"
+        );
+    }
+    priority_class(&cluster, "urgent", 1).await;
+    let started = running(&cluster, "of-class").await;
+    assert_eq!(blocked(&started), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_queue_does_not_take_it_is_told_so() {
+    let cluster = cluster_with_queue(9, json!({"namespaceSelector": {"matchLabels": {"team": "ml"}}})).await;
+    create(&cluster, "LocalQueue", "localqueues", "lost", json!({"clusterQueue": "nowhere"})).await;
+    let _controller = controller(&cluster);
+    let closed = json!({"clusterQueue": "team", "stopPolicy": "Hold"});
+    create(&cluster, "LocalQueue", "localqueues", "closed", closed).await;
+    for (name, queue) in [("unknown", "none"), ("lost", "lost"), ("stopped", "closed"), ("foreign", "team")] {
+        let mut job = job(name, 1);
+        job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue.into();
+        submit_job(&cluster, job).await;
+    }
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    for told in [
+        "unknown Inadmissible: LocalQueue none doesn't exist: create it, or name another one",
+        "lost Inadmissible: ClusterQueue nowhere doesn't exist: create it, or change LocalQueue lost, which names it",
+        "stopped Inadmissible: LocalQueue closed is inactive: its stopPolicy is Hold",
+        "foreign Pending: workload namespace doesn't match ClusterQueue selector: ClusterQueue team is for namespaces with team=ml",
+    ] {
+        let events = cluster.events().await;
+        assert_eq!(events.iter().filter(|event| *event == told).count(), 1, "{told}: {events:#?}");
+    }
+    cluster.annotate_namespace("default", &json!({"labels": {"team": "ml"}})).await;
+    running(&cluster, "foreign").await;
+}
+
+/// The condition of a job that gets no Workload.
+fn blocked(job: &DynamicObject) -> Option<&Value> {
+    condition(job, "QueueingBlocked")
 }
 
 #[tokio::test(start_paused = true)]

@@ -67,7 +67,8 @@ async fn a_workload_that_cannot_be_queued_is_told_why_its_queue_is_inactive() {
     queue(&cluster, "team", 4, json!({})).await;
     let controller = kueue_controller(&cluster);
     submit(&cluster, "lost", "nowhere", 0, 1, 1).await;
-    assert_eq!(not_queued(&cluster, "lost").await, ["LocalQueue nowhere doesn't exist"]);
+    let told = ["LocalQueue nowhere doesn't exist", "create it, or name another one"];
+    assert_eq!(not_queued(&cluster, "lost").await, told);
     patch(&cluster, "ClusterQueue", "clusterqueues", "team", json!({"spec": {"stopPolicy": "Hold"}})).await;
     submit(&cluster, "held", "team", 0, 1, 1).await;
     assert_eq!(

@@ -11,6 +11,8 @@ use crate::Index;
 pub struct Blocker {
     /// Kueue's message.
     pub text: String,
+    /// What is wrong with the queue, or what to change.
+    pub remedy: Option<String>,
     /// What kind of obstacle it is.
     pub kind: BlockerKind,
 }
@@ -32,7 +34,8 @@ impl Index {
     /// Why a Workload cannot be queued. Texts after `getQueueBlocker` of Kueue's `workload_controller.go` and
     /// `ValidateAdmissibility`.
     pub(super) fn workload_blocker(&self, row: &WorkloadRow) -> Option<Blocker> {
-        let blocker = |kind, text: String| Some(Blocker { text, kind });
+        let blocker = |kind, text: String| Some(Blocker { text, remedy: None, kind });
+        let queue_blocker = |kind, text, remedy| Some(Blocker { text, remedy: Some(remedy), kind });
         if let Some(failure) = self.kueue.failures.values().next() {
             return blocker(BlockerKind::Missing, failure.clone());
         }
@@ -41,23 +44,41 @@ impl Index {
         }
         let name = &row.object.spec.queue_name;
         let Some(local) = self.kueue.local_queues.get(&row.queue_key()) else {
-            return blocker(BlockerKind::Missing, format!("LocalQueue {name} doesn't exist"));
+            let text = format!("LocalQueue {name} doesn't exist");
+            return queue_blocker(BlockerKind::Missing, text, "create it, or name another one".into());
         };
         if local.is_stopped() || local.metadata.is_deleting() {
-            return blocker(BlockerKind::Suspended, format!("LocalQueue {name} is inactive"));
+            let remedy = if local.is_stopped() {
+                format!("its stopPolicy is {}", local.spec.stop_policy)
+            } else {
+                "it is being deleted".into()
+            };
+            return queue_blocker(BlockerKind::Suspended, format!("LocalQueue {name} is inactive"), remedy);
         }
         let queue = &local.spec.cluster_queue;
         let Some(cluster_queue) = self.kueue.cluster_queues.get(queue) else {
-            return blocker(BlockerKind::Missing, format!("ClusterQueue {queue} doesn't exist"));
+            let text = format!("ClusterQueue {queue} doesn't exist");
+            let remedy = format!("create it, or change LocalQueue {name}, which names it");
+            return queue_blocker(BlockerKind::Missing, text, remedy);
         };
-        if !self.cluster_queue_activity(queue).is_active {
-            return blocker(BlockerKind::Suspended, format!("ClusterQueue {queue} is inactive"));
+        let activity = self.cluster_queue_activity(queue);
+        if !activity.is_active {
+            let text = format!("ClusterQueue {queue} is inactive");
+            return queue_blocker(BlockerKind::Suspended, text, activity.message);
         }
         let labels = self.selectors.observed_namespace(row.namespace());
         let selector = cluster_queue.spec.namespace_selector.as_ref().map(LabelSelector::read);
-        if !selector.is_some_and(|selector| selector.matches(labels)) {
-            let text = "workload namespace doesn't match ClusterQueue selector";
-            return blocker(BlockerKind::Invalid, text.into());
+        if !selector.as_ref().is_some_and(|selector| selector.matches(labels)) {
+            let text = "workload namespace doesn't match ClusterQueue selector".into();
+            let lacking =
+                selector.map(|selector| selector.unmet(labels)).filter(|lacking| !lacking.is_empty());
+            let remedy = match lacking {
+                Some(lacking) => {
+                    format!("ClusterQueue {queue} is for namespaces with {}", lacking.join(", "))
+                }
+                None => format!("ClusterQueue {queue} selects no namespaces"),
+            };
+            return queue_blocker(BlockerKind::Invalid, text, remedy);
         }
         row.refusal
             .clone()

@@ -74,6 +74,10 @@ impl Integration for BatchJob {
         true
     }
 
+    fn has_conditions(&self) -> bool {
+        true
+    }
+
     fn is_active(&self, job: &Value) -> bool {
         job["status"]["active"].as_i64().is_some_and(|active| active != 0)
     }

@@ -215,6 +215,10 @@ impl Integration for Declared {
         job.pointer(self.priority_class?)?.as_str().filter(|name| !name.is_empty())
     }
 
+    fn has_conditions(&self) -> bool {
+        true
+    }
+
     fn is_active(&self, job: &Value) -> bool {
         sum(job, self.active) != 0
     }

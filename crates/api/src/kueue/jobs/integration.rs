@@ -113,6 +113,10 @@ pub trait Integration: fmt::Debug + Sync {
     fn is_on_hold(&self, _job: &Value) -> bool {
         false
     }
+    /// Whether the status of its jobs has a list of conditions, to which others may add.
+    fn has_conditions(&self) -> bool {
+        false
+    }
     /// Whether pods are running, or may be.
     fn is_active(&self, job: &Value) -> bool;
     /// Whether all pods are ready or have succeeded.

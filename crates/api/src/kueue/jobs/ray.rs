@@ -140,6 +140,10 @@ impl Integration for RayCluster {
         cluster_templates(cluster, "/spec")
     }
 
+    fn has_conditions(&self) -> bool {
+        true
+    }
+
     fn is_active(&self, cluster: &Value) -> bool {
         cluster["status"]["state"] == "ready"
     }
@@ -180,6 +184,10 @@ impl Integration for RayService {
 
     fn templates(&self, service: &Value) -> Vec<String> {
         cluster_templates(service, "/spec/rayClusterConfig")
+    }
+
+    fn has_conditions(&self) -> bool {
+        true
     }
 
     fn is_active(&self, service: &Value) -> bool {

@@ -109,6 +109,10 @@ impl Integration for TrainJob {
         set_patches(job, None);
     }
 
+    fn has_conditions(&self) -> bool {
+        true
+    }
+
     fn is_active(&self, job: &Value) -> bool {
         sum(job, "/status/jobsStatus/*/active") != 0
     }

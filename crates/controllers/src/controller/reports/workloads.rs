@@ -1,12 +1,11 @@
 //! The report about a Workload of Kueue.
 
 use api::MicroTime;
-use api::kueue::objects::LocalQueue;
 use api::kueue::status::{
     ADMITTED, Condition, DEACTIVATION_TARGET, EVICTED, FINISHED, PodSetAssignment, QUOTA_RESERVED, REQUEUED,
     Status,
 };
-use index::{BlockerKind, Index, WorkloadPhase, WorkloadRow};
+use index::{Index, WorkloadPhase, WorkloadRow};
 use model::{GangKey, GangStatus, Time, Verdict};
 
 use crate::config::KueueOptions;
@@ -95,7 +94,7 @@ fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhas
         WorkloadPhase::Inactive => WorkloadReportPhase::NotQueued(withheld(row, now)),
         WorkloadPhase::Inadmissible(blocker) => {
             let mut causes = vec![blocker.text.clone()];
-            causes.extend(inactive_queue(index, row).filter(|_| blocker.kind == BlockerKind::Suspended));
+            causes.extend(blocker.remedy.clone());
             WorkloadReportPhase::NotQueued(causes)
         }
         WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) => WorkloadReportPhase::Pending(gang()),
@@ -133,21 +132,6 @@ fn withheld(row: &WorkloadRow, now: MicroTime) -> Vec<String> {
         causes.push(format!("it is tried again at {}", Time(at.0)));
     }
     causes
-}
-
-/// Why the queues of a Workload admit none.
-fn inactive_queue(index: &Index, row: &WorkloadRow) -> Option<String> {
-    let local = index.local_queue(row.namespace(), &row.object.spec.queue_name)?;
-    if let Some(policy) = stop_policy(local) {
-        return Some(format!("its stopPolicy is {policy}"));
-    }
-    let activity = index.cluster_queue_activity(&local.spec.cluster_queue);
-    (!activity.is_active && index.cluster_queue(&local.spec.cluster_queue).is_some())
-        .then_some(activity.message)
-}
-
-fn stop_policy(queue: &LocalQueue) -> Option<&str> {
-    queue.is_stopped().then_some(queue.spec.stop_policy.as_str())
 }
 
 /// What a Workload holds by this status.

@@ -5,7 +5,7 @@ use api::kueue::status::{PLACED, PodSetAssignment};
 use index::{Index, WorkloadRow};
 use model::Verdict;
 
-use super::{Decision, WorkloadEvent, admission};
+use super::{About, Decision, WorkloadEvent, admission};
 use crate::kueue::texts;
 
 impl Decision<'_> {
@@ -33,5 +33,5 @@ pub(crate) fn second_pass_failed(index: &Index, row: &WorkloadRow) -> Option<Wor
     let world = index.world();
     let gang = world.gang(row.uid()).filter(|_| lacks)?;
     let text = texts::no_fit(index, gang, world.verdict(row.uid()).and_then(Verdict::shortage)?);
-    Some(WorkloadEvent { is_warning: true, reason: "SecondPassFailed".into(), text, about: None })
+    Some(WorkloadEvent { is_warning: true, reason: "SecondPassFailed".into(), text, about: About::Workload })
 }

@@ -1,5 +1,7 @@
 //! What a Workload without quota says.
 
+use std::iter;
+
 use api::MicroTime;
 use api::kueue::quantity::canonical;
 use api::kueue::status::{QUOTA_RESERVED, Status};
@@ -7,7 +9,7 @@ use index::{Blocker, BlockerKind, Index, WorkloadPhase};
 use model::{Cause, Gang, Preemption, Shortage, Verdict};
 use serde_json::{Map, Value, json};
 
-use super::{Decision, WorkloadStep};
+use super::{About, Decision, WorkloadEvent, WorkloadStep};
 use crate::kueue::texts;
 
 /// How long a Workload waits before its status says why, in microseconds. One that is admitted meanwhile costs one write.
@@ -60,7 +62,17 @@ impl<'a> Decision<'a> {
             BlockerKind::Gated => (GATED, GATED),
         };
         let reason = if self.options.names_causes { cause } else { plain };
-        self.report(reason, &blocker.text, blocker.kind == BlockerKind::Invalid);
+        let is_new = self.report(reason, &blocker.text, blocker.kind == BlockerKind::Invalid);
+        if is_new && blocker.kind != BlockerKind::Gated {
+            let remedy = blocker.remedy.iter().map(|remedy| format!(": {remedy}"));
+            let text = iter::once(blocker.text.clone()).chain(remedy).collect();
+            self.events.push(WorkloadEvent {
+                is_warning: true,
+                reason: reason.into(),
+                text,
+                about: About::Owner,
+            });
+        }
         if blocker.kind == BlockerKind::Invalid {
             self.state_requests();
         }
@@ -171,15 +183,16 @@ impl<'a> Decision<'a> {
         (!shortage.causes.iter().all(is_turn)).then_some(Hindrance::Shortage(gang, shortage))
     }
 
-    /// Says why the Workload holds no quota.
-    pub(super) fn report(&mut self, reason: &str, text: &str, is_event: bool) {
+    /// Says why the Workload holds no quota. Returns whether that is new.
+    pub(super) fn report(&mut self, reason: &str, text: &str, is_event: bool) -> bool {
         let known = self.status.condition(QUOTA_RESERVED);
         if known.is_some_and(|known| !known.is_true() && known.reason == reason && known.message == text) {
-            return;
+            return false;
         }
         self.transition().unreserve(reason, text);
         if is_event {
             self.event(true, reason, text);
         }
+        true
     }
 }
