@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use controllers::Released;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 
 use crate::connection::Connection;
 
@@ -29,6 +31,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Some(namespace) => namespace.clone(),
         None => client.default_namespace().to_owned(),
     };
+    if !namespace.is_empty() {
+        exists(&client, &namespace).await?;
+    }
     if args.all_namespaces && !args.dry_run {
         let removed = server::kueue::remove_registration(&client).await;
         for name in removed.context("cannot remove the webhooks of Kueue's kinds, which nothing serves")? {
@@ -64,4 +69,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Fails if there is no such namespace. Who may not read namespaces is not kept from going on.
+async fn exists(client: &Client, namespace: &str) -> Result<()> {
+    match Api::<Namespace>::all(client.clone()).get_opt(namespace).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => bail!("there is no namespace {namespace}"),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot read namespace {namespace}")),
+    }
 }

@@ -17,9 +17,9 @@ use crate::election::duration;
 /// Flags of `muster uninstall`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Namespace of Muster.
-    #[arg(short, long, value_name = "NAME", default_value = "muster")]
-    namespace: String,
+    /// Namespace of Muster. Default: the one with its Deployment.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     /// Remove the gates and finalizers of Kueue's API, too: no Kueue takes over.
     #[arg(long)]
     kueue: bool,
@@ -30,17 +30,37 @@ pub(crate) struct Args {
     connection: Connection,
 }
 
+/// The label of the Deployment, as in the chart.
+const INSTALLATION: &str = "app.kubernetes.io/name=muster";
 /// The label of the controllers' pods, as in the chart.
 const CONTROLLERS: &str = "muster.dev/controller=muster";
 /// The name of the Deployment.
 const DEPLOYMENT: &str = "muster";
+/// The namespace in which a controller without a Deployment has its Service.
+const OUTSIDE: &str = "muster";
 
 /// Stops the controllers, then removes registrations, gates and finalizers. Deletes no workload and no definition; may be
 /// repeated.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let (client, _) = args.connection.open().await?;
-    stop(&client, &args.namespace, args.timeout).await?;
-    let removed = server::unregister(&client, &args.namespace).await;
+    let installed = installation(&client, args.namespace.as_deref()).await?;
+    match &installed {
+        Some(namespace) => {
+            stop(&client, namespace, args.timeout).await?;
+            println!("stopped Deployment {namespace}/{DEPLOYMENT}");
+        }
+        None => {
+            let holder = controllers::live_lease_holder(&client).await.context("cannot read the lease")?;
+            if let Some(holder) = holder {
+                bail!(
+                    "no namespace has a Deployment of Muster, and {holder} renews the lease kube-system/muster: stop this controller first"
+                );
+            }
+            println!("no namespace has a Deployment of Muster, and no controller leads");
+        }
+    }
+    let namespace = installed.or(args.namespace).unwrap_or_else(|| OUTSIDE.into());
+    let removed = server::unregister(&client, &namespace).await;
     for name in removed.context("cannot remove what Muster has registered")? {
         println!("removed {name}");
     }
@@ -65,21 +85,50 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if failed > 0 {
         bail!("{failed} objects keep their gate or finalizer; run this command again for them");
     }
-    println!("muster is stopped; workloads and definitions stay as they are");
+    println!("workloads and definitions stay as they are");
     Ok(())
 }
 
-/// Stops the replicas of the Deployment, if it exists. A controller that runs would gate new objects.
+/// The namespace with the Deployment of Muster, which is the one that is asked for. `None`: there is none in the cluster.
+async fn installation(client: &Client, namespace: Option<&str>) -> Result<Option<String>> {
+    let all: Api<Deployment> = Api::all(client.clone());
+    let found = match (all.list(&ListParams::default().labels(INSTALLATION)).await, namespace) {
+        (Ok(found), _) => found.items,
+        (Err(kube::Error::Api(status)), Some(namespace)) if status.code == 403 => {
+            let own: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+            let found = own.get_opt(DEPLOYMENT).await;
+            let found = found.with_context(|| format!("cannot read Deployment {namespace}/{DEPLOYMENT}"))?;
+            let missing = || {
+                format!(
+                    "namespace {namespace} has no Deployment {DEPLOYMENT}, and you may not list those of others"
+                )
+            };
+            vec![found.with_context(missing)?]
+        }
+        (Err(error), _) => return Err(error).context("cannot look for the Deployment of Muster"),
+    };
+    let named = found.into_iter().filter(|found| found.metadata.name.as_deref() == Some(DEPLOYMENT));
+    let namespaces: Vec<String> = named.filter_map(|found| found.metadata.namespace).collect();
+    let here = |known: &&String| namespace.is_none_or(|namespace| **known == namespace);
+    let here: Vec<&String> = namespaces.iter().filter(here).collect();
+    match here[..] {
+        [one] => Ok(Some(one.clone())),
+        [] if namespaces.is_empty() => Ok(None),
+        [] => bail!(
+            "Muster is in namespace {}, not in {}",
+            namespaces.join(" and "),
+            namespace.unwrap_or_default()
+        ),
+        [..] => bail!("Muster is in the namespaces {}: name one with --namespace", namespaces.join(" and ")),
+    }
+}
+
+/// Stops the replicas of the Deployment. A controller that runs would gate new objects.
 async fn stop(client: &Client, namespace: &str, timeout: Duration) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    match deployments.patch_scale(DEPLOYMENT, &PatchParams::default(), &none).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot stop Deployment {namespace}/{DEPLOYMENT}"));
-        }
-    }
+    let stopped = deployments.patch_scale(DEPLOYMENT, &PatchParams::default(), &none).await;
+    stopped.with_context(|| format!("cannot stop Deployment {namespace}/{DEPLOYMENT}"))?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let end = Instant::now() + timeout;
     loop {

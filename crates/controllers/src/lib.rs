@@ -71,4 +71,4 @@ pub use meter::{METRICS, Meter, Metric, MetricType, Metrics, Role};
 pub use model::{FairSharing, GangStatus, Packing, PendingStatus};
 pub use provisioning::ProvisioningConfig;
 pub use published_config::{publish_config, publish_kueue_options, published_config};
-pub use release::{Released, lease_holder, release, release_kueue};
+pub use release::{Released, lease_holder, live_lease_holder, release, release_kueue};

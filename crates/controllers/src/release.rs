@@ -57,20 +57,40 @@ pub async fn release(
 
 /// The identity of the controller that holds the lease, if one does. The controller may have crashed.
 pub async fn lease_holder(client: &Client) -> Result<Option<String>, Error> {
+    Ok(held_lease(client).await?.and_then(|lease| lease.holder_identity))
+}
+
+/// The same, if it has renewed the lease in time, by the clock of this process.
+pub async fn live_lease_holder(client: &Client) -> Result<Option<String>, Error> {
+    let Some(lease) = held_lease(client).await? else { return Ok(None) };
+    let renewed = lease.renew_time.and_then(|time| time.parse::<jiff::Timestamp>().ok());
+    let term = jiff::SignedDuration::from_secs(lease.lease_duration_seconds.into());
+    let is_live = renewed.is_some_and(|renewed| jiff::Timestamp::now().duration_since(renewed) <= term);
+    Ok(lease.holder_identity.filter(|_| is_live))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct LeaseSpec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: u32,
+    renew_time: Option<String>,
+}
+
+/// The lease of the controllers, if one of them holds it.
+async fn held_lease(client: &Client) -> Result<Option<LeaseSpec>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Lease {
         spec: LeaseSpec,
     }
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct LeaseSpec {
-        holder_identity: Option<String>,
-    }
     let kind = Kind::new("coordination.k8s.io/v1", "Lease");
     let leases = ResourcePath::of(&kind, "leases", "kube-system");
     match leases.get::<Lease>(client, "muster").await {
-        Ok(lease) => Ok(lease.spec.holder_identity.filter(|holder| !holder.is_empty())),
+        Ok(lease) => {
+            let is_held = lease.spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
+            Ok(Some(lease.spec).filter(|_| is_held))
+        }
         Err(Error::NotFound(_) | Error::NotAllowed(_)) => Ok(None),
         Err(error) => Err(error),
     }

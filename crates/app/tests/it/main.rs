@@ -4,5 +4,6 @@ mod common;
 mod release;
 mod shared_controller;
 mod traces;
+mod uninstall;
 mod up;
 mod why_and_plan;
