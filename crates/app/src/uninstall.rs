@@ -44,20 +44,17 @@ const OUTSIDE: &str = "muster";
 pub(crate) async fn run(args: Args) -> Result<()> {
     let (client, _) = args.connection.open().await?;
     let installed = installation(&client, args.namespace.as_deref()).await?;
-    match &installed {
-        Some(namespace) => {
-            stop(&client, namespace, args.timeout).await?;
-            println!("stopped Deployment {namespace}/{DEPLOYMENT}");
+    if let Some(namespace) = &installed {
+        stop(&client, namespace, args.timeout).await?;
+        println!("stopped Deployment {namespace}/{DEPLOYMENT}");
+    } else {
+        let holder = controllers::live_lease_holder(&client).await.context("cannot read the lease")?;
+        if let Some(holder) = holder {
+            bail!(
+                "no namespace has a Deployment of Muster, and {holder} renews the lease kube-system/muster: stop this controller first"
+            );
         }
-        None => {
-            let holder = controllers::live_lease_holder(&client).await.context("cannot read the lease")?;
-            if let Some(holder) = holder {
-                bail!(
-                    "no namespace has a Deployment of Muster, and {holder} renews the lease kube-system/muster: stop this controller first"
-                );
-            }
-            println!("no namespace has a Deployment of Muster, and no controller leads");
-        }
+        println!("no namespace has a Deployment of Muster, and no controller leads");
     }
     let namespace = installed.or(args.namespace).unwrap_or_else(|| OUTSIDE.into());
     let removed = server::unregister(&client, &namespace).await;

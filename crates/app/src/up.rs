@@ -7,12 +7,12 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::{Group, PLURAL};
 use apiserver::{AggregatedApi, AggregatedResource, ApiServer, Auth, Service, Tls, User, ValidatingWebhook};
-use controllers::{Controller, Packing};
+use controllers::{Controller, LeaderElectionConfig, LeaseKeeper, Packing};
 use dashboard::View;
 use jiff::Timestamp;
 use sandbox::{NodeGroup, NodePool, Sandbox};
@@ -176,12 +176,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         ..controllers::Config::default()
     };
     publish(&client, &config).await.context("cannot publish the configuration of the controller")?;
-    let controller = Controller::new(client, config);
+    let controller = Controller::new(client.clone(), config);
     serve_visibility(&service, &controller);
     authorize_authors(&service);
     let view = source(&controller);
     let pages = dashboard::router(view, controller.changes());
-    let mut controlling = tokio::spawn(controller.run(stopped_by(stopping.clone())));
+    let mut controlling = tokio::spawn(lead(client, controller, stopped_by(stopping.clone())));
     let mut serving = tokio::spawn(apiserver::serve(
         api.listener,
         service,
@@ -209,6 +209,28 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     drop(stop);
     sandbox.shutdown().await;
     result
+}
+
+/// Runs the controller while it holds the lease, which keeps another controller of the same cluster waiting.
+async fn lead(
+    client: kube::Client,
+    controller: Controller,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), controllers::Error> {
+    // The API server is in this process, so only a process that stands still can lose the lease.
+    let election = LeaderElectionConfig {
+        lease_duration: Duration::from_mins(10),
+        renew_deadline: Duration::from_mins(9),
+        retry_period: Duration::from_secs(10),
+        ..LeaderElectionConfig::new(format!("muster-up-{}", std::process::id()))
+    };
+    let keeper = LeaseKeeper::new(Arc::new(Timestamp::now), election);
+    let leadership = keeper.leadership();
+    let keeping = tokio::spawn(keeper.run(client.clone()));
+    let act = |client, shutdown| controller.with_client(client).run(shutdown);
+    let led = leadership.lead(&client, stopped, act).await;
+    keeping.await.ok();
+    led
 }
 
 /// Publishes how AppWrappers and Workloads are planned.

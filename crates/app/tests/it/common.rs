@@ -35,7 +35,8 @@ impl Up {
     pub(crate) fn start(arguments: &[&str], dir: &Path) -> Self {
         let mut child = up(arguments, dir).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let output = (0..4).map(|_| lines.next().unwrap().unwrap() + "\n").collect();
+        let printed = if arguments.contains(&"--api-only") { 3 } else { 4 };
+        let output = (0..printed).map(|_| lines.next().unwrap().unwrap() + "\n").collect();
         Self { child, output }
     }
 

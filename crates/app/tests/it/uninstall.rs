@@ -25,13 +25,12 @@ fn stdout(output: &Output) -> String {
 #[test]
 fn uninstall_finds_the_deployment_in_whatever_namespace_and_says_stopped_only_of_what_has_stopped() {
     let dir = tempfile::tempdir().unwrap();
-    let running = Up::start(&["--node", "count=1,name=n,cpu=4,memory=16Gi"], dir.path());
+    let running = Up::start(&["--api-only"], dir.path());
     let address = running.address("API server").to_owned();
 
     let text = stdout(&uninstall(dir.path(), &[]));
     assert!(text.starts_with("no namespace has a Deployment of Muster"), "{text}");
     assert!(!text.contains("stopped"), "{text}");
-
     let renewed = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
     create(
         &address,

@@ -100,3 +100,20 @@ fn with_tls_the_kubeconfig_has_a_ca_and_a_token_and_mode_0600() {
     assert!(config["users"][0]["user"]["token"].is_string());
     assert_eq!(running.end(), Some(0));
 }
+
+#[test]
+fn muster_up_holds_the_lease_so_that_no_other_controller_acts_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&[], dir.path());
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/muster";
+    let begin = std::time::Instant::now();
+    while !get(running.address("API server"), lease).contains("muster-up-") {
+        assert!(begin.elapsed() < std::time::Duration::from_mins(1), "nothing holds the lease");
+        std::thread::yield_now();
+    }
+    let error = stderr_of_failure(
+        &muster(&["uninstall", "--kubeconfig", ".muster/kubeconfig"], dir.path()).output().unwrap(),
+    );
+    assert!(error.contains("renews the lease kube-system/muster: stop this controller first"), "{error}");
+    assert_eq!(running.end(), Some(0));
+}
