@@ -1,5 +1,7 @@
 //! `muster why`: the status of an AppWrapper or a Workload, with the reasons.
 
+mod jobs;
+
 use anyhow::{Result, bail};
 use controllers::{GangKind, Observer};
 use kube::Client;
@@ -12,7 +14,8 @@ use crate::visibility::Visibility;
 /// Flags of `muster why`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The AppWrapper or Workload. KIND, such as `workload` or `appwrapper`, is needed if several have the name.
+    /// The AppWrapper or Workload, or a job or pod that one of them queues. KIND, such as `job`, `rayjob`, `pod`, `workload` or
+    /// `appwrapper`, is needed if several have the name.
     #[arg(value_name = "[KIND/][NAMESPACE/]NAME")]
     name: String,
     /// Its namespace. Default: that of the kubeconfig.
@@ -30,6 +33,8 @@ pub(crate) struct Args {
 struct Asked {
     /// The kinds that it may be of.
     kinds: Vec<GangKind>,
+    /// The kind of job, or of what belongs to one, that it is; `None`: it is a gang, or its kind is not said.
+    of_job: Option<jobs::Resource>,
     namespace: String,
     name: String,
 }
@@ -38,12 +43,12 @@ struct Asked {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let (client, _) = args.connection.open().await?;
     let asked = Asked::parse(&args.name, args.namespace.as_deref(), client.default_namespace())?;
-    let endpoint = Visibility::of(&client).await.filter(|endpoint| asked.is_answered_by(endpoint));
-    let reports = match endpoint {
-        Some(endpoint) => asked.at_endpoint(&endpoint).await?,
-        None => asked.in_cluster(client).await?,
-    };
-    if let [_, _, ..] = &*reports {
+    let reports = asked.answer(&client).await?;
+    let is_ambiguous =
+        asked.of_job.is_none() && reports.iter().all(|report| report.status["name"] == *asked.name);
+    if let [_, _, ..] = &*reports
+        && is_ambiguous
+    {
         let kinds: Vec<_> = reports.iter().filter_map(|report| report.status["kind"].as_str()).collect();
         eprintln!(
             "muster: several objects have this name; to ask about one, write KIND/NAME with one of: {}",
@@ -57,13 +62,17 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 impl Asked {
     /// Reads `[KIND/][NAMESPACE/]NAME`. Of two parts, the first is a kind if it is the name of one.
     fn parse(text: &str, namespace: Option<&str>, default: &str) -> Result<Self> {
-        let (kinds, rest) = match text.split_once('/') {
-            Some((first, rest)) => match (kinds_named(first), rest.contains('/')) {
-                (kinds, _) if !kinds.is_empty() => (kinds, rest),
-                (_, true) => bail!("{first:?} is no kind that is queued; known are appwrapper and workload"),
-                (_, false) => (GangKind::ALL.to_vec(), text),
+        let all = || GangKind::ALL.to_vec();
+        let (kinds, of_job, rest) = match text.split_once('/') {
+            Some((first, rest)) => match (kinds_named(first), jobs::Resource::named(first)) {
+                (kinds, _) if !kinds.is_empty() => (kinds, None, rest),
+                (_, Some(kind)) => (all(), Some(kind), rest),
+                _ if rest.contains('/') => {
+                    bail!("{first:?} is no kind that is queued; known are {}", jobs::known())
+                }
+                _ => (all(), None, text),
             },
-            None => (GangKind::ALL.to_vec(), text),
+            None => (all(), None, text),
         };
         let (inside, name) = match rest.split_once('/') {
             Some((inside, name)) => (Some(inside), name),
@@ -75,7 +84,42 @@ impl Asked {
             bail!("the name is in namespace {inside}, but --namespace is {flag}");
         }
         let namespace = inside.or(namespace).unwrap_or(default);
-        Ok(Self { kinds, namespace: namespace.to_owned(), name: name.to_owned() })
+        Ok(Self { kinds, of_job, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// The reports about the gang, or about what queues the job.
+    async fn answer(&self, client: &Client) -> Result<Vec<Report>> {
+        if self.of_job.is_some() {
+            return self.of_targets(client, self.targets(client).await?).await;
+        }
+        match self.reports(client).await {
+            Err(error) if self.kinds != [GangKind::Workload] => match self.targets(client).await? {
+                targets if targets.is_empty() => Err(error),
+                targets => self.of_targets(client, targets).await,
+            },
+            answer => answer,
+        }
+    }
+
+    async fn targets(&self, client: &Client) -> Result<Vec<jobs::Target>> {
+        jobs::find(client, self.of_job, &self.namespace, &self.name).await
+    }
+
+    async fn of_targets(&self, client: &Client, targets: Vec<jobs::Target>) -> Result<Vec<Report>> {
+        let mut reports = Vec::new();
+        for (kinds, name) in targets {
+            let gang = Self { kinds, of_job: None, namespace: self.namespace.clone(), name };
+            reports.extend(gang.reports(client).await?);
+        }
+        Ok(reports)
+    }
+
+    /// The reports about the gang with this name.
+    async fn reports(&self, client: &Client) -> Result<Vec<Report>> {
+        match Visibility::of(client).await.filter(|endpoint| self.is_answered_by(endpoint)) {
+            Some(endpoint) => self.at_endpoint(&endpoint).await,
+            None => self.in_cluster(client.clone()).await,
+        }
     }
 
     /// Whether the endpoint can answer: a controller that plans no Workloads cannot report one.
@@ -185,6 +229,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_unknown_kind_is_told_those_that_are_known() {
+        let error = Asked::parse("cronjobs/team/a", None, "default").unwrap_err().to_string();
+        assert!(
+            error.starts_with("\"cronjobs\" is no kind that is queued; known are workload, job, rayjob"),
+            "{error}"
+        );
+        assert!(Asked::parse("po/a", None, "default").unwrap().of_job.is_some());
+    }
+
+    #[test]
     fn a_name_may_have_a_kind_and_a_namespace() {
         for (text, flag, expected) in [
             ("a", None, "3 kinds: default/a"),
@@ -195,12 +249,13 @@ mod tests {
             ("appwrapper/a", Some("workload"), "2 kinds: workload/a"),
             ("appwrappers.mcad.ibm.com/a", None, "1 kinds: default/a"),
             ("workloads.mcad.ibm.com/a", None, "3 kinds: workloads.mcad.ibm.com/a"),
-            ("jobs/team/a", None, "\"jobs\" is no kind that is queued; known are appwrapper and workload"),
+            ("jobs/team/a", None, "3 kinds: team/a"),
+            ("rayjob/a", Some("team"), "3 kinds: team/a"),
             ("team/a", Some("other"), "the name is in namespace team, but --namespace is other"),
         ] {
             let found = Asked::parse(text, flag, "default").map_or_else(
                 |error| error.to_string(),
-                |Asked { kinds, namespace, name }| format!("{} kinds: {namespace}/{name}", kinds.len()),
+                |Asked { kinds, namespace, name, .. }| format!("{} kinds: {namespace}/{name}", kinds.len()),
             );
             assert_eq!(found, expected, "{text}");
         }

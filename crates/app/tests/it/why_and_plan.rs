@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use crate::common::{Up, muster, stderr_of_failure};
+use crate::common::{Up, muster, request, stderr_of_failure};
 use serde_json::{Value, json};
 
 fn job(name: &str, cpu: u32) -> String {
@@ -95,7 +95,8 @@ fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
         (&["plan", "-f", "-"], &foreign, "this cluster does not serve appwrappers.workload.codeflare.dev"),
         (&["plan", "-f", "-"], "{kind: AppWrapper, apiVersion: mcad.ibm.com/v1beta1}", "metadata"),
         (&["why", "kube-system/none"], "", "there is no AppWrapper or Workload kube-system/none"),
-        (&["why", "jobs/team/a"], "", "\"jobs\" is no kind that is queued"),
+        (&["why", "cronjobs/team/a"], "", "\"cronjobs\" is no kind that is queued"),
+        (&["why", "jobs/team/a"], "", "there is no Job team/a"),
         (&["why", "team/a", "-n", "other"], "", "the name is in namespace team, but --namespace is other"),
         (&["why", "a", "--context", "other"], "", "other"),
     ] {
@@ -258,5 +259,75 @@ async fn why_and_plan_answer_about_workloads() {
     assert!(taken.contains("\"first\" already exists"), "{taken}");
     let none = stderr_of_failure(&run(dir.path(), &["why", "workload/third"], ""));
     assert!(none.contains("there is no Workload default/third"), "{none}");
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn why_answers_about_jobs_and_their_pods_by_what_queues_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--node", "count=1,name=n,cpu=8,memory=16Gi"], dir.path());
+    let address = running.address("API server").to_owned();
+    let create = |path: &str, object: Value| {
+        let answer = request(&address, &format!("POST {path}"), &object.to_string()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    };
+    let kueue = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let quota = json!({"name": "default", "resources": [{"name": "cpu", "nominalQuota": 2}]});
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [quota]}]);
+    let queue = json!({"namespaceSelector": {}, "resourceGroups": groups});
+    create("/apis/kueue.x-k8s.io/v1beta2/resourceflavors", kueue("ResourceFlavor", "default", json!({})));
+    create("/apis/kueue.x-k8s.io/v1beta2/clusterqueues", kueue("ClusterQueue", "team", queue));
+    let local = kueue("LocalQueue", "team", json!({"clusterQueue": "team"}));
+    create("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues", local);
+    let template = json!({"spec": {"restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": 2}}}]}});
+    let labels = json!({"kueue.x-k8s.io/queue-name": "team"});
+    let queued = |name: &str, labels: Value| {
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels},
+            "spec": {"template": template}})
+    };
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let why = |name: &str| run(dir.path(), &["why", name], "");
+    // What was created before is shown when this is.
+    let wait = |name: &str, text: &str| {
+        let begin = std::time::Instant::now();
+        loop {
+            let answer = why(name);
+            let said = String::from_utf8([answer.stdout, answer.stderr].concat()).unwrap();
+            if said.contains(text) {
+                return said;
+            }
+            assert!(begin.elapsed() < std::time::Duration::from_mins(1), "{name}: {said}");
+        }
+    };
+    create(jobs, queued("first", labels.clone()));
+    wait("job/first", "is admitted");
+    create(jobs, queued("second", labels.clone()));
+    create(jobs, queued("free", json!({})));
+    let mut classed = queued("classed", labels);
+    classed["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "none".into();
+    create(jobs, classed);
+    let set = json!({"replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]});
+    create(
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+        json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "metadata": {"name": "set", "labels": {"kueue.x-k8s.io/queue-name": "team"}}, "spec": set}),
+    );
+    for name in ["second", "jobs/second", "job.batch/default/second", "set", "jobset/set", "job/set-w-0"] {
+        wait(name, "pending");
+    }
+    wait("job/free", "Job default/free is in no queue");
+    wait("classed", "Job default/classed gets no Workload: its label names the WorkloadPriorityClass none");
+    wait("rayjob/first", "there is no RayJob default/first");
+    wait("nothing", "there is no AppWrapper or Workload default/nothing");
+    let pods =
+        request(&address, "GET /api/v1/namespaces/default/pods?labelSelector=job-name%3Dfirst", "").unwrap();
+    let pods: Value = serde_json::from_str(pods.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let pod = pods["items"][0]["metadata"]["name"].as_str().unwrap();
+    wait(&format!("pod/{pod}"), "is admitted");
+    wait(pod, "is admitted");
+    let wrapper: Value = serde_saphyr::from_str(&job("wrapped", 2)).unwrap();
+    create("/apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers", wrapper);
+    wait("job/wrapped", "default/wrapped runs");
     assert_eq!(running.end(), Some(0));
 }
