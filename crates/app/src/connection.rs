@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use controllers::{Config, Kueue, Meter, Observer};
 use kube::Client;
+use kube::api::ApiResource;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 /// Flags that select a cluster.
@@ -16,6 +17,18 @@ pub(crate) struct Connection {
     /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+}
+
+/// The resource with these names; `api_version` is `group/version`, or `v1`.
+pub(crate) fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: api_version.into(),
+        kind: kind.into(),
+        plural: plural.into(),
+    }
 }
 
 impl Connection {

@@ -1,11 +1,14 @@
 //! `muster plan`: what the controller would decide about manifests if they were created now.
 
+mod jobs;
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::Group;
+use api::kueue::jobs::{JobKind, QUEUE_NAME};
 use controllers::{GangKind, Observer};
 use kube::Client;
 use serde_json::Value;
@@ -18,9 +21,12 @@ use crate::visibility::Visibility;
 /// Flags of `muster plan`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File with manifests of AppWrappers and Workloads, YAML or JSON; `-` reads standard input. May be repeated.
+    /// File with manifests of AppWrappers, Workloads and jobs in queues, YAML or JSON; `-` reads standard input. May be repeated.
     #[arg(short, long = "filename", required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// The namespace of manifests without one. Default: that of the kubeconfig.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
@@ -34,11 +40,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     for file in &args.files {
         let text = read(file)?;
         let name = if is_stdin(file) { "standard input".into() } else { file.display().to_string() };
-        manifests.extend(gangs(&text).context(name)?);
+        manifests.extend(planned(&text).context(name)?);
     }
     let (client, _) = args.connection.open().await?;
-    let default = client.default_namespace().to_owned();
-    check_objects(&client, &manifests).await?;
+    let default = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let manifests = gangs(&client, &default, manifests).await?;
+    check_objects(&client, &default, &manifests).await?;
     let has_workloads = manifests.iter().any(|(kind, _)| *kind == GangKind::Workload);
     let is_mixed = has_workloads && manifests.iter().any(|(kind, _)| *kind != GangKind::Workload);
     let answers =
@@ -66,11 +73,11 @@ fn only_namespace(manifests: &[(GangKind, Value)], default: &str) -> Option<Stri
 
 /// An object that the API server would refuse at the dispatch is an error: a template in an AppWrapper may be anything.
 /// A Workload creates nothing.
-async fn check_objects(client: &Client, manifests: &[(GangKind, Value)]) -> Result<()> {
+async fn check_objects(client: &Client, default: &str, manifests: &[(GangKind, Value)]) -> Result<()> {
     for (kind, manifest) in manifests {
         let GangKind::Wrapper(group) = kind else { continue };
         let field = |key: &str| manifest["metadata"][key].as_str();
-        let namespace = field("namespace").unwrap_or(client.default_namespace());
+        let namespace = field("namespace").unwrap_or(default);
         let name = field("name").unwrap_or("an AppWrapper without a name");
         let refused = controllers::refused_object(client, *group, namespace, manifest).await;
         if let Some(why) = refused.context("cannot check the objects in a dry run")? {
@@ -114,8 +121,34 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// Parses all AppWrappers and Workloads of a text, with their kinds.
-fn gangs(text: &str) -> Result<Vec<(GangKind, Value)>> {
+/// A manifest that can be planned.
+#[derive(Debug)]
+enum Planned {
+    Gang(GangKind),
+    Job(&'static JobKind),
+}
+
+/// The gangs, and the Workloads of the jobs.
+async fn gangs(
+    client: &Client,
+    default: &str,
+    manifests: Vec<(Planned, Value)>,
+) -> Result<Vec<(GangKind, Value)>> {
+    let mut gangs = Vec::new();
+    for (planned, manifest) in manifests {
+        gangs.push(match planned {
+            Planned::Gang(kind) => (kind, manifest),
+            Planned::Job(kind) => {
+                let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or(default);
+                (GangKind::Workload, jobs::workload(client, kind, &manifest, namespace).await?)
+            }
+        });
+    }
+    Ok(gangs)
+}
+
+/// Parses all AppWrappers, Workloads and jobs of a text, with their kinds.
+fn planned(text: &str) -> Result<Vec<(Planned, Value)>> {
     // YAML 1.1 as in kubectl: 0777 is an octal number.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let documents: Vec<Value> =
@@ -134,20 +167,27 @@ fn gangs(text: &str) -> Result<Vec<(GangKind, Value)>> {
         }
     }
     if found.is_empty() {
-        bail!("it contains no AppWrapper and no Workload");
+        bail!("it contains no AppWrapper, no Workload and no job");
     }
     Ok(found)
 }
 
-fn kind_of(object: &Value) -> Result<GangKind> {
+fn kind_of(object: &Value) -> Result<Planned> {
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let (Some(version), Some(kind)) = (version, kind) else {
         bail!("not a Kubernetes object: apiVersion or kind is missing");
     };
-    GangKind::of(object).ok_or_else(|| {
-        let versions = Group::ALL.map(Group::api_version).join(" or ");
-        anyhow!("{kind} of {version} cannot be queued: wrap it in an AppWrapper of {versions}")
-    })
+    if let Some(gang) = GangKind::of(object) {
+        return Ok(Planned::Gang(gang));
+    }
+    let versions = Group::ALL.map(Group::api_version).join(" or ");
+    match jobs::kind_of(object) {
+        Some(job) if jobs::is_queued(object) => Ok(Planned::Job(job)),
+        Some(_) => bail!(
+            "{kind} of {version} is in no queue: give it the label {QUEUE_NAME}, or wrap it in an AppWrapper of {versions}"
+        ),
+        None => bail!("{kind} of {version} cannot be planned: wrap it in an AppWrapper of {versions}"),
+    }
 }
 
 #[cfg(test)]
@@ -160,11 +200,12 @@ mod tests {
     fn documents_and_lists_parse_in_order() {
         let list = r#"{"kind": "List", "apiVersion": "v1", "items": [
             {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": "b"}}]}"#;
-        let found = gangs(&format!("---\n{WRAPPER}---\n# nothing\n---\n{list}\n")).unwrap();
-        let found: Vec<_> = found.iter().map(|(kind, w)| (*kind, w["metadata"]["name"].as_str())).collect();
+        let found = planned(&format!("---\n{WRAPPER}---\n# nothing\n---\n{list}\n")).unwrap();
+        let found: Vec<_> =
+            found.iter().map(|(kind, w)| (format!("{kind:?}"), w["metadata"]["name"].as_str())).collect();
         assert_eq!(
             found,
-            [(GangKind::Wrapper(Group::Mcad), Some("a")), (GangKind::Wrapper(Group::Codeflare), Some("b"))]
+            [("Gang(Wrapper(Mcad))".into(), Some("a")), ("Gang(Wrapper(Codeflare))".into(), Some("b"))]
         );
     }
 
@@ -173,13 +214,14 @@ mod tests {
         for (text, says) in [
             (
                 format!("{WRAPPER}---\nkind: Job\napiVersion: batch/v1\n"),
-                "document 2: Job of batch/v1 cannot be queued",
+                "document 2: Job of batch/v1 is in no queue: give it the label kueue.x-k8s.io/queue-name",
             ),
             ("name: x\n".into(), "document 1: not a Kubernetes object"),
-            (String::new(), "it contains no AppWrapper and no Workload"),
+            (String::new(), "it contains no AppWrapper, no Workload and no job"),
+            ("kind: Pod\napiVersion: v1\n".into(), "Pod of v1 cannot be planned"),
             ("kind: Job\n  apiVersion: [\n".into(), "line 2"),
         ] {
-            let error = format!("{:#}", gangs(&text).unwrap_err());
+            let error = format!("{:#}", planned(&text).unwrap_err());
             assert!(error.contains(says), "{error}");
         }
     }

@@ -5,9 +5,11 @@ use anyhow::{Context, Result, bail};
 use api::kueue::jobs::{JOB_KINDS, QUEUE_NAME, WORKLOAD};
 use controllers::GangKind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
+
+use crate::connection::resource;
 
 /// Further kinds between a job and its pods.
 const BETWEEN: [Resource; 2] = [
@@ -80,17 +82,6 @@ impl Resource {
     async fn get(self, client: &Client, namespace: &str, name: &str) -> kube::Result<Option<DynamicObject>> {
         let resource = resource(self.api_version, self.kind, self.plural);
         Api::namespaced_with(client.clone(), namespace, &resource).get_opt(name).await
-    }
-}
-
-fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    ApiResource {
-        group: group.into(),
-        version: version.into(),
-        api_version: api_version.into(),
-        kind: kind.into(),
-        plural: plural.into(),
     }
 }
 

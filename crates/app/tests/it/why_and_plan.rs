@@ -90,7 +90,7 @@ fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
         (
             &["plan", "-f", "-"],
             "{kind: Job, apiVersion: batch/v1}",
-            "document 1: Job of batch/v1 cannot be queued",
+            "document 1: Job of batch/v1 is in no queue",
         ),
         (&["plan", "-f", "-"], &foreign, "this cluster does not serve appwrappers.workload.codeflare.dev"),
         (&["plan", "-f", "-"], "{kind: AppWrapper, apiVersion: mcad.ibm.com/v1beta1}", "metadata"),
@@ -303,9 +303,20 @@ fn why_answers_about_jobs_and_their_pods_by_what_queues_them() {
     create(jobs, queued("first", labels.clone()));
     wait("job/first", "is admitted");
     create(jobs, queued("second", labels.clone()));
+    let before = request(&address, &format!("GET {jobs}"), "").unwrap().matches("\"uid\"").count();
+    let planned =
+        printed(&run(dir.path(), &["plan", "-f", "-"], &queued("third", labels.clone()).to_string()));
+    assert!(planned.starts_with("Workload default/job-third would be pending"), "{planned}");
+    let after = request(&address, &format!("GET {jobs}"), "").unwrap().matches("\"uid\"").count();
+    assert_eq!(before, after, "a plan creates nothing");
+    let elsewhere =
+        run(dir.path(), &["plan", "-n", "nowhere", "-f", "-"], &queued("third", labels.clone()).to_string());
+    assert!(stderr_of_failure(&elsewhere).contains("nowhere"), "{elsewhere:?}");
     create(jobs, queued("free", json!({})));
     let mut classed = queued("classed", labels);
     classed["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "none".into();
+    let error = stderr_of_failure(&run(dir.path(), &["plan", "-f", "-"], &classed.to_string()));
+    assert!(error.contains("there is no WorkloadPriorityClass none"), "{error}");
     create(jobs, classed);
     let set = json!({"replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]});
     create(

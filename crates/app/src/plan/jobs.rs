@@ -1,0 +1,107 @@
+//! The Workload that a job would get if it were created.
+
+use anyhow::{Context, Result, anyhow, bail};
+use api::kueue::jobs::{CopiedKeys, JobKind, PRIORITY_CLASS, Priority, QUEUE_NAME, REFERENCED};
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::connection::resource;
+
+/// The kind of a manifest, if its objects get Workloads of their own.
+pub(super) fn kind_of(manifest: &Value) -> Option<&'static JobKind> {
+    let (version, kind) = (manifest["apiVersion"].as_str()?, manifest["kind"].as_str()?);
+    let mut all = api::kueue::jobs::JOB_KINDS.iter();
+    all.find(|known| known.is_kind_of(version, kind) && !known.is_pod() && !known.is_set_of_pods())
+}
+
+/// Whether a manifest names a queue.
+pub(super) fn is_queued(manifest: &Value) -> bool {
+    manifest["metadata"]["labels"][QUEUE_NAME].as_str().is_some_and(|name| !name.is_empty())
+}
+
+/// The Workload of a job, which the API server completes in a dry run. It is called like the job, after its kind.
+///
+/// # Errors
+///
+/// The API server would refuse the job, or an object that it names does not exist.
+pub(super) async fn workload(
+    client: &Client,
+    kind: &JobKind,
+    manifest: &Value,
+    namespace: &str,
+) -> Result<Value> {
+    let named = manifest["metadata"]["name"].as_str().unwrap_or("without a name");
+    let about = || format!("{} {namespace}/{named}", kind.kind);
+    let jobs: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &resource(kind.api_version, kind.kind, kind.plural));
+    let manifest: DynamicObject = serde_json::from_value(manifest.clone()).with_context(about)?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let job = match jobs.create(&dry_run, &manifest).await {
+        Ok(job) => job,
+        Err(kube::Error::Api(status)) if status.code == 409 => manifest,
+        Err(kube::Error::Api(status)) => {
+            bail!("{} would be refused: {}", about(), status.message);
+        }
+        Err(error) => return Err(error).context("cannot create a job in a dry run"),
+    };
+    let mut job = serde_json::to_value(job)?;
+    job["metadata"]["namespace"] = namespace.into();
+    describe(client, kind, &mut job).await.with_context(about)?;
+    let priority = priority(client, kind, &job).await.with_context(about)?;
+    let mut workload = kind.workload(&job, &priority, &CopiedKeys::default());
+    // The name that it would get depends on the uid of the job. Nothing owns what is not there.
+    workload["metadata"]["name"] = format!("{}-{named}", kind.kind.to_lowercase()).into();
+    workload["metadata"].as_object_mut().map(|meta| meta.remove("ownerReferences"));
+    Ok(workload)
+}
+
+/// Adds the object that describes the pods of the job, if it names one.
+async fn describe(client: &Client, kind: &JobKind, job: &mut Value) -> Result<()> {
+    let Some(reference) = kind.integration.reference(job) else { return Ok(()) };
+    let of = &kind.integration.references()[reference.at];
+    let named = resource(of.api_version, of.kind, of.plural);
+    let api: Api<DynamicObject> = if reference.namespace.is_empty() {
+        Api::all_with(client.clone(), &named)
+    } else {
+        Api::namespaced_with(client.clone(), &reference.namespace, &named)
+    };
+    let found = api.get_opt(&reference.name).await;
+    let found = found.with_context(|| format!("cannot read {} {}", of.kind, reference.name))?;
+    let found = found.with_context(|| format!("there is no {} {}", of.kind, reference.name))?;
+    job[REFERENCED] = serde_json::to_value(found)?;
+    Ok(())
+}
+
+/// The priority of the job: of its class, of the class of its pods, or of the default class.
+async fn priority(client: &Client, kind: &JobKind, job: &Value) -> Result<Priority> {
+    let value =
+        |class: &DynamicObject| class.data["value"].as_i64().and_then(|value| i32::try_from(value).ok());
+    let class = job["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
+    if !class.is_empty() {
+        let classes =
+            resource(api::kueue::workload::API_VERSION, "WorkloadPriorityClass", "workloadpriorityclasses");
+        let found: Option<DynamicObject> = Api::all_with(client.clone(), &classes).get_opt(class).await?;
+        let found = found.ok_or_else(|| anyhow!("there is no WorkloadPriorityClass {class}"))?;
+        return Ok(Priority::of_workload_class(class, value(&found).unwrap_or_default()));
+    }
+    let classes: Api<DynamicObject> =
+        Api::all_with(client.clone(), &resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"));
+    let classes =
+        classes.list(&ListParams::default()).await.context("cannot list the PriorityClasses")?.items;
+    let named = |name: &str| classes.iter().find(|class| class.metadata.name.as_deref() == Some(name));
+    let sets = kind.integration.pod_sets(job);
+    let mut of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
+    let of_job = kind.integration.priority_class(job).or_else(|| of_pods.find(|name| !name.is_empty()));
+    if let Some(name) = of_job {
+        let found = named(name).ok_or_else(|| anyhow!("there is no PriorityClass {name}"))?;
+        return Ok(Priority::of_pod_class(name, value(found).unwrap_or_default()));
+    }
+    let default = classes.iter().find(|class| class.data["globalDefault"] == true);
+    Ok(default.map_or_else(Priority::default, |class| {
+        Priority::of_pod_class(
+            class.metadata.name.as_deref().unwrap_or_default(),
+            value(class).unwrap_or_default(),
+        )
+    }))
+}
