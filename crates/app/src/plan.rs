@@ -186,7 +186,13 @@ fn kind_of(object: &Value) -> Result<Planned> {
         Some(_) => bail!(
             "{kind} of {version} is in no queue: give it the label {QUEUE_NAME}, or wrap it in an AppWrapper of {versions}"
         ),
-        None => bail!("{kind} of {version} cannot be planned: wrap it in an AppWrapper of {versions}"),
+        None if jobs::is_of_pods(object) => {
+            bail!("{kind} of {version} cannot be planned, though the label {QUEUE_NAME} queues it")
+        }
+        None if version.starts_with("kueue.x-k8s.io/") => {
+            bail!("{kind} of {version} is no workload: create it, and plan the other manifests")
+        }
+        None => bail!("{kind} of {version} cannot be queued: wrap it in an AppWrapper of {versions}"),
     }
 }
 
@@ -218,7 +224,12 @@ mod tests {
             ),
             ("name: x\n".into(), "document 1: not a Kubernetes object"),
             (String::new(), "it contains no AppWrapper, no Workload and no job"),
-            ("kind: Pod\napiVersion: v1\n".into(), "Pod of v1 cannot be planned"),
+            ("kind: Pod\napiVersion: v1\n".into(), "Pod of v1 cannot be planned, though the label"),
+            ("kind: CronJob\napiVersion: batch/v1\n".into(), "CronJob of batch/v1 cannot be queued"),
+            (
+                "kind: WorkloadPriorityClass\napiVersion: kueue.x-k8s.io/v1beta2\n".into(),
+                "is no workload: create it",
+            ),
             ("kind: Job\n  apiVersion: [\n".into(), "line 2"),
         ] {
             let error = format!("{:#}", planned(&text).unwrap_err());

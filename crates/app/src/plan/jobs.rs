@@ -15,6 +15,14 @@ pub(super) fn kind_of(manifest: &Value) -> Option<&'static JobKind> {
     all.find(|known| known.is_kind_of(version, kind) && !known.is_pod() && !known.is_set_of_pods())
 }
 
+/// Whether a manifest is of pods that wait in groups, or one by one: a pod, or a set of pods.
+pub(super) fn is_of_pods(manifest: &Value) -> bool {
+    let (version, kind) = (manifest["apiVersion"].as_str(), manifest["kind"].as_str());
+    let (version, kind) = (version.unwrap_or_default(), kind.unwrap_or_default());
+    (version, kind) == ("apps/v1", "Deployment")
+        || api::kueue::jobs::JOB_KINDS.iter().any(|known| known.is_kind_of(version, kind))
+}
+
 /// Whether a manifest names a queue.
 pub(super) fn is_queued(manifest: &Value) -> bool {
     manifest["metadata"]["labels"][QUEUE_NAME].as_str().is_some_and(|name| !name.is_empty())
