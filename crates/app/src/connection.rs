@@ -1,8 +1,12 @@
 //! The connection to a cluster.
 
-use std::path::PathBuf;
+use std::env;
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use controllers::{Config, Kueue, Meter, Observer};
 use kube::Client;
 use kube::api::ApiResource;
@@ -40,9 +44,10 @@ impl Connection {
     /// The same from the configuration of a client. Its requests are measured.
     pub(crate) async fn open_with(mut config: kube::Config, meter: &Meter) -> Result<(Client, String)> {
         config.default_retry = false; // The client of the meter repeats requests, and counts them.
+        let url = config.cluster_url.clone();
         let client = Client::try_from(config).context("cannot create a client from the kubeconfig")?;
         let client = meter.client(&client);
-        let version = client.apiserver_version().await.context("the cluster does not answer")?;
+        let version = client.apiserver_version().await.map_err(|error| no_version(url, &error))?;
         Ok((client, version.git_version))
     }
 
@@ -65,19 +70,82 @@ impl Connection {
 
     /// The configuration of a client.
     pub(crate) async fn config(&self) -> Result<kube::Config> {
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        match (&self.kubeconfig, &self.context) {
-            (None, None) => kube::Config::infer().await.context("no cluster is configured: set --kubeconfig"),
-            (None, Some(_)) => {
-                kube::Config::from_kubeconfig(&options).await.context("cannot use the kubeconfig")
+        let found = match &self.kubeconfig {
+            Some(file) => Some(read(file)?),
+            None => default_kubeconfig()?,
+        };
+        let Some(kubeconfig) = found else {
+            if let Some(context) = &self.context {
+                bail!("there is no kubeconfig, so no context {context}: set --kubeconfig or KUBECONFIG");
             }
-            (Some(file), _) => {
-                let kubeconfig = Kubeconfig::read_from(file)
-                    .with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
-                kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .with_context(|| format!("cannot use the kubeconfig {}", file.display()))
-            }
+            return kube::Config::incluster()
+                .map_err(|_| anyhow!("no cluster is configured: set --kubeconfig or KUBECONFIG"));
+        };
+        let names: Vec<&str> = kubeconfig.contexts.iter().map(|known| known.name.as_str()).collect();
+        if let Some(context) = self.context.as_deref().filter(|context| !names.contains(context)) {
+            bail!("the kubeconfig has no context {context}; it has {}", listed(&names));
         }
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        config.context("cannot use the kubeconfig")
     }
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// Reads one file.
+fn read(file: &Path) -> Result<Kubeconfig> {
+    let about = || format!("cannot read the kubeconfig {}", file.display());
+    File::open(file).with_context(about)?;
+    Kubeconfig::read_from(file).with_context(about)
+}
+
+/// The files of `KUBECONFIG` together, or that of the home directory. As in kubectl, those that do not exist are passed over. Of
+/// the files of `KUBECONFIG`, one must exist.
+fn default_kubeconfig() -> Result<Option<Kubeconfig>> {
+    let Some(paths) = env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) else {
+        let file = env::home_dir().map(|home| home.join(".kube/config"));
+        return file.filter(|file| file.exists()).map(|file| read(&file)).transpose();
+    };
+    let mut merged: Option<Kubeconfig> = None;
+    for file in env::split_paths(&paths).filter(|file| file.exists()) {
+        let next = read(&file)?;
+        merged = Some(match merged {
+            Some(before) => before.merge(next).context("cannot merge the files of KUBECONFIG")?,
+            None => next,
+        });
+    }
+    if merged.is_none() {
+        bail!("KUBECONFIG names {}, which does not exist", paths.to_string_lossy());
+    }
+    Ok(merged)
+}
+
+/// A cluster does not answer.
+#[derive(Debug)]
+pub(crate) struct Unreachable {
+    url: http::Uri,
+    cause: String,
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot reach the cluster at {}: {}", self.url, self.cause)
+    }
+}
+
+impl Error for Unreachable {}
+
+/// Why the version of a cluster is not known.
+fn no_version(url: http::Uri, error: &kube::Error) -> anyhow::Error {
+    if let kube::Error::Api(status) = error {
+        return anyhow!("the cluster at {url} refuses: {}", status.message);
+    }
+    let mut root: &dyn Error = error;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    Unreachable { url, cause: root.to_string() }.into()
 }

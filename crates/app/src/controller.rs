@@ -1,5 +1,7 @@
 //! `muster controller`: the controller for the cluster of a kubeconfig.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
@@ -9,7 +11,7 @@ use server::{Readiness, Registrar};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Unreachable};
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
 use crate::groups::parse_group;
@@ -79,6 +81,9 @@ struct DispatchArgs {
     endpoint: EndpointArgs,
 }
 
+/// The pause between two attempts to reach a cluster that does not answer.
+const UNREACHABLE_PAUSE: Duration = Duration::from_secs(2);
+
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
@@ -88,7 +93,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let connection = connection.config().await?;
     let traces = traces.start()?;
     let meter = traces.meter();
-    let (client, version) = Connection::open_with(connection.clone(), &meter).await?;
+    let (client, version) = tokio::select! {
+        () = termination.received() => return Ok(()),
+        opened = open(&connection, &meter) => opened?,
+    };
     let (stop, stopping) = watch::channel(());
     let mut running = JoinSet::new();
     let duties = kueue.as_ref().map(Kueue::duties).transpose()?.unwrap_or_default();
@@ -123,6 +131,22 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     traces.end().await;
     ended
+}
+
+/// Connects to the cluster. One that does not answer is waited for: an API server may start after its controllers.
+async fn open(connection: &kube::Config, meter: &Meter) -> Result<(Client, String)> {
+    let mut told = String::new();
+    loop {
+        let failed = match Connection::open_with(connection.clone(), meter).await {
+            Err(failed) if failed.is::<Unreachable>() => failed.to_string(),
+            opened => return opened,
+        };
+        if failed != told {
+            eprintln!("muster: {failed}; waiting for it");
+            told = failed;
+        }
+        tokio::time::sleep(UNREACHABLE_PAUSE).await;
+    }
 }
 
 /// Serves metrics and probes of the controller of AppWrappers until `stopped` completes.

@@ -25,6 +25,7 @@ mod visibility;
 mod why;
 mod workdir;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -72,11 +73,11 @@ enum Command {
 }
 
 impl Command {
-    /// What is logged by default.
+    /// What is logged by default. Errors of requests are told by who made them.
     fn logged(&self) -> &'static str {
         match self {
             Self::Controller(_) => {
-                "warn,decision=info,leadership=info,kube_runtime::watcher=error,kube_client::client=error"
+                "warn,decision=info,leadership=info,kube_runtime::watcher=error,kube_client::client=off"
             }
             Self::Up(_)
             | Self::Why(_)
@@ -84,7 +85,7 @@ impl Command {
             | Self::Release(_)
             | Self::Install(_)
             | Self::Uninstall(_)
-            | Self::Replay(_) => "warn,kube_runtime::watcher=error,kube_client::client=error",
+            | Self::Replay(_) => "warn,kube_runtime::watcher=error,kube_client::client=off",
         }
     }
 }
@@ -99,7 +100,10 @@ enum LogFormat {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = cli.log.unwrap_or_else(|| EnvFilter::new(cli.command.logged()));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let has_colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let logs =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours).with_writer(std::io::stderr);
     match cli.log_format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),

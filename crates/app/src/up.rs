@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,10 +38,10 @@ pub(crate) struct Args {
     #[arg(long, default_value = ".muster", value_name = "DIR")]
     dir: PathBuf,
     /// Address of the API server; port 0 selects a free port.
-    #[arg(long, default_value = "127.0.0.1:7443", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:7443", value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
     /// Address of the dashboard; port 0 selects a free port.
-    #[arg(long, default_value = "127.0.0.1:7480", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:7480", value_name = "ADDRESS", value_parser = address)]
     dashboard: SocketAddr,
     /// Serve TLS with a generated CA, and require the bearer token of the kubeconfig.
     #[arg(long)]
@@ -101,6 +101,15 @@ pub(crate) struct Args {
     /// Seed of generated names and of all random choices of the simulated components.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
+}
+
+/// An IP address or a host name, with a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let example = "write a host and a port, such as 127.0.0.1:7443 or localhost:7443";
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("it has no port; {example}"))?;
+    port.parse::<u16>().map_err(|_| format!("{port:?} is no port; {example}"))?;
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{host:?}: {error}; {example}"))?;
+    found.next().ok_or_else(|| format!("{host:?} has no address; {example}"))
 }
 
 /// Runs until SIGINT or SIGTERM.

@@ -1,6 +1,7 @@
 //! The tests of the crate `app` from outside, one module for each subject.
 
 mod common;
+mod mistakes;
 mod release;
 mod shared_controller;
 mod traces;

@@ -110,7 +110,7 @@ fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
         "users": [{"name": "c", "user": {}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]});
     std::fs::write(dir.path().join(".muster/kubeconfig"), kubeconfig.to_string()).unwrap();
     let error = stderr_of_failure(&run(dir.path(), &["why", "a"], ""));
-    assert!(error.contains("the cluster does not answer"), "{error}");
+    assert!(error.contains("cannot reach the cluster at http:"), "{error}");
 }
 
 /// Sends one request to the API server as its administrator.

@@ -46,14 +46,13 @@ pub enum NodeError {
         value: String,
     },
     /// The amount of a resource is not a quantity.
-    #[error("node {description:?}: amount of resource {resource:?}")]
+    #[error("node {description:?}: amount of {resource}: {cause}")]
     Resource {
         /// The whole description.
         description: String,
         /// The resource.
         resource: String,
         /// Why the amount is invalid.
-        #[source]
         cause: QuantityError,
     },
     /// A required resource is missing, or a key is not a valid resource name.
