@@ -62,6 +62,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 impl Asked {
     /// Reads `[KIND/][NAMESPACE/]NAME`. Of two parts, the first is a kind if it is the name of one.
     fn parse(text: &str, namespace: Option<&str>, default: &str) -> Result<Self> {
+        // `batch/job/NAME` is `job.batch/NAME`.
+        let qualified = text.split_once('/').and_then(|(group, rest)| {
+            let (kind, rest) = rest.split_once('/')?;
+            let name = format!("{kind}.{group}");
+            let is_kind = !kinds_named(&name).is_empty() || jobs::Resource::named(&name).is_some();
+            is_kind.then(|| format!("{name}/{rest}"))
+        });
+        let text = qualified.as_deref().unwrap_or(text);
         let all = || GangKind::ALL.to_vec();
         let (kinds, of_job, rest) = match text.split_once('/') {
             Some((first, rest)) => match (kinds_named(first), jobs::Resource::named(first)) {
@@ -251,6 +259,8 @@ mod tests {
             ("workloads.mcad.ibm.com/a", None, "3 kinds: workloads.mcad.ibm.com/a"),
             ("jobs/team/a", None, "3 kinds: team/a"),
             ("rayjob/a", Some("team"), "3 kinds: team/a"),
+            ("batch/job/a", None, "3 kinds: default/a"),
+            ("kueue.x-k8s.io/workload/team/a", None, "1 kinds: team/a"),
             ("team/a", Some("other"), "the name is in namespace team, but --namespace is other"),
         ] {
             let found = Asked::parse(text, flag, "default").map_or_else(
