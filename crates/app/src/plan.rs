@@ -46,10 +46,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let default = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let manifests = gangs(&client, &default, manifests).await?;
     check_objects(&client, &default, &manifests).await?;
-    let has_workloads = manifests.iter().any(|(kind, _)| *kind == GangKind::Workload);
-    let is_mixed = has_workloads && manifests.iter().any(|(kind, _)| *kind != GangKind::Workload);
+    let has_workloads = manifests.iter().any(|manifest| manifest.kind == GangKind::Workload);
+    let is_mixed = has_workloads && manifests.iter().any(|manifest| manifest.kind != GangKind::Workload);
     let answers =
-        |endpoint: &Visibility| !is_mixed && manifests.iter().all(|(kind, _)| endpoint.serves(*kind));
+        |endpoint: &Visibility| !is_mixed && manifests.iter().all(|manifest| endpoint.serves(manifest.kind));
     let endpoint = Visibility::of(&client).await.filter(answers);
     let reports = if let (Some(namespace), Some(endpoint)) = (only_namespace(&manifests, &default), endpoint)
     {
@@ -65,16 +65,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 /// The namespace of all manifests; `None` if they have several.
-fn only_namespace(manifests: &[(GangKind, Value)], default: &str) -> Option<String> {
+fn only_namespace(manifests: &[Manifest], default: &str) -> Option<String> {
     let of = |manifest: &Value| manifest["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
-    let namespaces: BTreeSet<String> = manifests.iter().map(|(_, manifest)| of(manifest)).collect();
+    let namespaces: BTreeSet<String> = manifests.iter().map(|manifest| of(&manifest.object)).collect();
     (namespaces.len() == 1).then(|| namespaces.into_iter().next())?
 }
 
 /// An object that the API server would refuse at the dispatch is an error: a template in an AppWrapper may be anything.
 /// A Workload creates nothing.
-async fn check_objects(client: &Client, default: &str, manifests: &[(GangKind, Value)]) -> Result<()> {
-    for (kind, manifest) in manifests {
+async fn check_objects(client: &Client, default: &str, manifests: &[Manifest]) -> Result<()> {
+    for Manifest { kind, object: manifest, .. } in manifests {
         let GangKind::Wrapper(group) = kind else { continue };
         let field = |key: &str| manifest["metadata"][key].as_str();
         let namespace = field("namespace").unwrap_or(default);
@@ -90,18 +90,22 @@ async fn check_objects(client: &Client, default: &str, manifests: &[(GangKind, V
 async fn simulated(
     observer: &mut Observer,
     namespace: &str,
-    manifests: Vec<(GangKind, Value)>,
+    manifests: Vec<Manifest>,
 ) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
-    for (kind, manifest) in manifests {
+    for Manifest { kind, object, is_completed } in manifests {
         if !observer.serves(kind) {
             bail!(
                 "this cluster does not serve {}; start a controller, which installs the CRD",
                 kind.resource()
             );
         }
-        let name = manifest["metadata"]["name"].as_str().unwrap_or("an object without a name").to_owned();
-        let report = observer.what_if(kind, namespace, manifest).await;
+        let name = object["metadata"]["name"].as_str().unwrap_or("an object without a name").to_owned();
+        let report = if is_completed {
+            observer.what_if_completed(kind, object).await
+        } else {
+            observer.what_if(kind, namespace, object).await
+        };
         let report = report.with_context(|| format!("the API server would reject {name}"))?;
         reports.push(Report::new(&report, Mode::Simulated));
     }
@@ -121,7 +125,15 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// A manifest that can be planned.
+/// An object that can be planned.
+pub(crate) struct Manifest {
+    pub(crate) kind: GangKind,
+    pub(crate) object: Value,
+    /// It is as the API server would complete it: the Workload of a job.
+    pub(crate) is_completed: bool,
+}
+
+/// What a manifest describes.
 #[derive(Debug)]
 enum Planned {
     Gang(GangKind),
@@ -129,18 +141,15 @@ enum Planned {
 }
 
 /// The gangs, and the Workloads of the jobs.
-async fn gangs(
-    client: &Client,
-    default: &str,
-    manifests: Vec<(Planned, Value)>,
-) -> Result<Vec<(GangKind, Value)>> {
+async fn gangs(client: &Client, default: &str, manifests: Vec<(Planned, Value)>) -> Result<Vec<Manifest>> {
     let mut gangs = Vec::new();
-    for (planned, manifest) in manifests {
+    for (planned, object) in manifests {
         gangs.push(match planned {
-            Planned::Gang(kind) => (kind, manifest),
+            Planned::Gang(kind) => Manifest { kind, object, is_completed: false },
             Planned::Job(kind) => {
-                let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or(default);
-                (GangKind::Workload, jobs::workload(client, kind, &manifest, namespace).await?)
+                let namespace = object["metadata"]["namespace"].as_str().unwrap_or(default);
+                let object = jobs::workload(client, kind, &object, namespace).await?;
+                Manifest { kind: GangKind::Workload, object, is_completed: true }
             }
         });
     }

@@ -11,6 +11,8 @@ use server::visibility::{
     GROUP, Resource, VERSION, WORKLOAD_PLANS, WORKLOAD_REPORTS, WRAPPER_PLANS, WRAPPER_REPORTS,
 };
 
+use crate::plan::Manifest;
+
 /// The endpoint of the controller.
 pub(crate) struct Visibility {
     client: Client,
@@ -73,14 +75,14 @@ impl Visibility {
 
     /// What would happen to objects of a namespace if they were created now, in this order. All are AppWrappers, or all are
     /// Workloads. The API server validates each in a dry run.
-    pub(crate) async fn plan(
-        &self,
-        namespace: &str,
-        manifests: Vec<(GangKind, Value)>,
-    ) -> Result<Vec<Report>> {
-        let Some(of) = manifests.first().map(|(kind, _)| *kind) else { return Ok(Vec::new()) };
+    pub(crate) async fn plan(&self, namespace: &str, manifests: Vec<Manifest>) -> Result<Vec<Report>> {
+        let Some(of) = manifests.first().map(|manifest| manifest.kind) else { return Ok(Vec::new()) };
         let mut created: Vec<Value> = Vec::new();
-        for (kind, mut manifest) in manifests {
+        for Manifest { kind, object: mut manifest, is_completed } in manifests {
+            if is_completed {
+                created.push(manifest);
+                continue;
+            }
             let version = format!("/apis/{}", manifest["apiVersion"].as_str().unwrap_or_default());
             if let Err(error) = request::<Value>(&self.client, "GET", &version, None).await
                 && code(&error) == Some(404)

@@ -59,7 +59,11 @@ pub(super) async fn workload(
     let priority = priority(client, kind, &job).await.with_context(about)?;
     let mut workload = kind.workload(&job, &priority, &CopiedKeys::default());
     // The name that it would get depends on the uid of the job. Nothing owns what is not there.
-    workload["metadata"]["name"] = format!("{}-{named}", kind.kind.to_lowercase()).into();
+    let name = format!("{}-{named}", kind.kind.to_lowercase());
+    workload["metadata"]["uid"] = format!("plan-of-{namespace}/{name}").into();
+    workload["metadata"]["creationTimestamp"] =
+        jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+    workload["metadata"]["name"] = name.into();
     workload["metadata"].as_object_mut().map(|meta| meta.remove("ownerReferences"));
     Ok(workload)
 }

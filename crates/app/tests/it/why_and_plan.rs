@@ -309,6 +309,16 @@ fn why_answers_about_jobs_and_their_pods_by_what_queues_them() {
     assert!(planned.starts_with("Workload default/job-third would be pending"), "{planned}");
     let after = request(&address, &format!("GET {jobs}"), "").unwrap().matches("\"uid\"").count();
     assert_eq!(before, after, "a plan creates nothing");
+    let mut foreign = queued("third", labels.clone());
+    foreign["metadata"]["namespace"] = "kube-public".into();
+    let both = format!("{}\n---\n{foreign}\n", queued("third", labels.clone()));
+    // The endpoint answers for one namespace, so the cluster is read.
+    let planned = printed(&run(dir.path(), &["plan", "-f", "-"], &both));
+    assert!(planned.starts_with("Workload default/job-third would be pending"), "{planned}");
+    assert!(
+        planned.contains("kube-public/job-third could not be queued: LocalQueue team doesn't exist"),
+        "{planned}"
+    );
     let elsewhere =
         run(dir.path(), &["plan", "-n", "nowhere", "-f", "-"], &queued("third", labels.clone()).to_string());
     assert!(stderr_of_failure(&elsewhere).contains("nowhere"), "{elsewhere:?}");

@@ -75,7 +75,12 @@ impl Observer {
         let version = Kind::new(field(&manifest["apiVersion"]), kind.names().0);
         let path = ResourcePath::of(&version, kind.names().1, &namespace);
         let created: Value = path.create_dry_run(&self.state.client, &manifest).await?;
-        let uid = field(&created["metadata"]["uid"]);
+        self.what_if_completed(kind, created).await
+    }
+
+    /// The same for an object that is as the API server would complete it.
+    pub async fn what_if_completed(&mut self, kind: GangKind, created: Value) -> Result<GangReport, Error> {
+        let uid = created["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let created = NewGang::read(kind, created).map_err(Error::Refused)?;
         let now = self.state.now();
         created.add_to(&mut State::index(&self.state.index), now)?;

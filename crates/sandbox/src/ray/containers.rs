@@ -137,7 +137,7 @@ fn environment(container: &mut Value, cluster: &RayCluster, role: Role, start: &
     default(env, "RAY_ADDRESS", &format!("{address}:{port}"));
     default(env, "RAY_USAGE_STATS_KUBERAY_IN_USE", "1");
     if role == Role::Head {
-        let tags = format!("kuberay_version=v1.6.0;kuberay_crd={}", crd_of(cluster));
+        let tags = format!("kuberay_version=v1.6.2;kuberay_crd={}", crd_of(cluster));
         env.push(json!({ "name": "RAY_USAGE_STATS_EXTRA_TAGS", "value": tags }));
     }
     default(env, "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1");

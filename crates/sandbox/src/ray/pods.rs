@@ -27,7 +27,7 @@ pub(super) fn head(cluster: &RayCluster) -> Value {
     let mut pod = base(cluster, group, Role::Head, "headgroup");
     pod["metadata"]["generateName"] = json!(stem(&cluster.metadata.name, "head"));
     let annotations = map(&mut pod["metadata"], "annotations");
-    annotations.insert("ray.io/kuberay-version".to_owned(), json!("v1.6.0"));
+    annotations.insert("ray.io/kuberay-version".to_owned(), json!("v1.6.2"));
     annotations.insert("ray.io/upgrade-strategy-recreate-hash".to_owned(), json!(spec_hash(cluster)));
     let spec = &mut pod["spec"];
     if cluster.spec.enable_in_tree_autoscaling {
