@@ -3,7 +3,7 @@
 //! Derived from quota nodes and the charges of all gangs. Only certain violations are reported. A queue is not
 //! compared when its head may have been another gang that did not fit, or when its head had a choice of flavors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{FlavorResource, Gang, Plan, QueueIx, Verdict, World};
 
@@ -19,6 +19,8 @@ pub(crate) struct Contenders<'w> {
     /// One gang of each queue that the plan leaves pending.
     pending_by_queue: BTreeMap<QueueIx, &'w Gang>,
     ranks: BTreeMap<&'w str, usize>,
+    /// The gangs that the plan admits after preemption.
+    preemptors: BTreeSet<&'w str>,
     /// When each queue got its last admission of the plan, as the number of admissions until then.
     last_admissions: BTreeMap<QueueIx, usize>,
     admissions: usize,
@@ -68,12 +70,16 @@ impl<'w> Contenders<'w> {
             by_queue: BTreeMap::new(),
             pending_by_queue: BTreeMap::new(),
             ranks: BTreeMap::new(),
+            preemptors: BTreeSet::new(),
             last_admissions: BTreeMap::new(),
             admissions: 0,
         };
         for (at, gang) in pending.iter().enumerate() {
             contenders.ranks.insert(&gang.uid, at);
             let mut verdicts = plan.verdicts.iter().filter(|(uid, _)| *uid == gang.uid);
+            if verdicts.clone().any(|(_, verdict)| matches!(verdict, Verdict::Preempt(_))) {
+                contenders.preemptors.insert(&gang.uid);
+            }
             let ambiguous = contenders.pending_by_queue.contains_key(&gang.queue);
             if verdicts.any(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_))) {
                 contenders.by_queue.entry(gang.queue).or_default().push((gang, ambiguous));
@@ -173,7 +179,11 @@ impl<'w> Contenders<'w> {
                 .max()
                 .unwrap_or(0)
         };
-        (level(one), self.ranks[&*one.gang.uid]) < (level(other), self.ranks[&*other.gang.uid])
+        // Where quota alone decides, the level of a preemptor is that without its victims, which is not computed here. After
+        // Kueue (`SimulatePreemption` in `pkg/scheduler/preemption`, v0.19).
+        let is_lower = self.preemptors.contains(&*other.gang.uid) && quotas.is_stepwise(other.gang);
+        let level_of_other = if is_lower { 0 } else { level(other) };
+        (level(one), self.ranks[&*one.gang.uid]) < (level_of_other, self.ranks[&*other.gang.uid])
     }
 
     /// With fair sharing: whether one contender precedes another below their lowest common ancestor. Returns false

@@ -23,8 +23,8 @@ use crate::chaos::seeds;
 /// Seeds of a run without `CHAOS_SEEDS`: some, and those that have failed once.
 const SEEDS: (RangeInclusive<u64>, [u64; 6]) = (1..=12, [28, 29, 39, 201, 214, 400]);
 /// The same for seeds with disturbances.
-const DISTURBED: (RangeInclusive<u64>, [u64; 7]) =
-    (1_000..=1_011, [1_017, 1_067, 1_183, 1_223, 1_294, 1_319, 1_393]);
+const DISTURBED: (RangeInclusive<u64>, [u64; 8]) =
+    (1_000..=1_011, [1_017, 1_067, 1_183, 1_223, 1_294, 1_319, 1_393, 1_467]);
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
 const STEP: Duration = Duration::from_secs(30);
