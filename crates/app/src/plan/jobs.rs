@@ -59,7 +59,8 @@ pub(super) async fn workload(
     let priority = priority(client, kind, &job).await.with_context(about)?;
     let mut workload = kind.workload(&job, &priority, &CopiedKeys::default());
     // The name that it would get depends on the uid of the job. Nothing owns what is not there.
-    let name = format!("{}-{named}", kind.kind.to_lowercase());
+    let given = job["metadata"]["name"].as_str().unwrap_or(named);
+    let name = format!("{}-{given}", kind.kind.to_lowercase());
     workload["metadata"]["uid"] = format!("plan-of-{namespace}/{name}").into();
     workload["metadata"]["creationTimestamp"] =
         jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();

@@ -309,6 +309,10 @@ fn why_answers_about_jobs_and_their_pods_by_what_queues_them() {
     assert!(planned.starts_with("Workload default/job-third would be pending"), "{planned}");
     let after = request(&address, &format!("GET {jobs}"), "").unwrap().matches("\"uid\"").count();
     assert_eq!(before, after, "a plan creates nothing");
+    let mut generated = queued("", labels.clone());
+    generated["metadata"] = json!({"generateName": "run-", "labels": labels});
+    let planned = printed(&run(dir.path(), &["plan", "-f", "-"], &generated.to_string()));
+    assert!(planned.starts_with("Workload default/job-run-"), "{planned}");
     let mut foreign = queued("third", labels.clone());
     foreign["metadata"]["namespace"] = "kube-public".into();
     let both = format!("{}\n---\n{foreign}\n", queued("third", labels.clone()));
