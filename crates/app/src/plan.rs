@@ -198,7 +198,7 @@ fn kind_of(object: &Value) -> Result<Planned> {
         None if jobs::is_of_pods(object) => {
             bail!("{kind} of {version} cannot be planned, though the label {QUEUE_NAME} queues it")
         }
-        None if version.starts_with("kueue.x-k8s.io/") => {
+        None if version.split_once('/').is_some_and(|(group, _)| group == api::kueue::GROUP) => {
             bail!("{kind} of {version} is no workload: create it, and plan the other manifests")
         }
         None => bail!("{kind} of {version} cannot be queued: wrap it in an AppWrapper of {versions}"),
