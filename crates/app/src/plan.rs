@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::Group;
-use api::kueue::jobs::{JobKind, QUEUE_NAME};
+use api::kueue::jobs::{JobKind, QUEUE_NAME, queue_name};
 use controllers::{GangKind, Observer};
 use kube::Client;
 use serde_json::Value;
@@ -191,7 +191,7 @@ fn kind_of(object: &Value) -> Result<Planned> {
     }
     let versions = Group::ALL.map(Group::api_version).join(" or ");
     match jobs::kind_of(object) {
-        Some(job) if jobs::is_queued(object) => Ok(Planned::Job(job)),
+        Some(job) if !queue_name(object).is_empty() => Ok(Planned::Job(job)),
         Some(_) => bail!(
             "{kind} of {version} is in no queue: give it the label {QUEUE_NAME}, or wrap it in an AppWrapper of {versions}"
         ),

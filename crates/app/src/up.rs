@@ -104,7 +104,7 @@ pub(crate) struct Args {
 }
 
 /// An IP address or a host name, with a port.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+fn address(text: &str) -> Result<SocketAddr, String> {
     let example = "write a host and a port, such as 127.0.0.1:7443 or localhost:7443";
     let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("it has no port; {example}"))?;
     port.parse::<u16>().map_err(|_| format!("{port:?} is no port; {example}"))?;

@@ -43,7 +43,8 @@ struct Asked {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let (client, _) = args.connection.open().await?;
     let asked = Asked::parse(&args.name, args.namespace.as_deref(), client.default_namespace())?;
-    let reports = asked.answer(&client).await?;
+    let endpoint = Visibility::of(&client).await;
+    let reports = asked.answer(&client, endpoint.as_ref()).await?;
     let is_ambiguous =
         asked.of_job.is_none() && reports.iter().all(|report| report.status["name"] == *asked.name);
     if let [_, _, ..] = &*reports
@@ -96,14 +97,14 @@ impl Asked {
     }
 
     /// The reports about the gang, or about what queues the job.
-    async fn answer(&self, client: &Client) -> Result<Vec<Report>> {
+    async fn answer(&self, client: &Client, endpoint: Option<&Visibility>) -> Result<Vec<Report>> {
         if self.of_job.is_some() {
-            return self.of_targets(client, self.targets(client).await?).await;
+            return self.of_targets(client, endpoint, self.targets(client).await?).await;
         }
-        match self.reports(client).await {
+        match self.reports(client, endpoint).await {
             Err(error) if self.kinds != [GangKind::Workload] => match self.targets(client).await? {
                 targets if targets.is_empty() => Err(error),
-                targets => self.of_targets(client, targets).await,
+                targets => self.of_targets(client, endpoint, targets).await,
             },
             answer => answer,
         }
@@ -113,19 +114,24 @@ impl Asked {
         jobs::find(client, self.of_job, &self.namespace, &self.name).await
     }
 
-    async fn of_targets(&self, client: &Client, targets: Vec<jobs::Target>) -> Result<Vec<Report>> {
+    async fn of_targets(
+        &self,
+        client: &Client,
+        endpoint: Option<&Visibility>,
+        targets: Vec<jobs::Target>,
+    ) -> Result<Vec<Report>> {
         let mut reports = Vec::new();
         for (kinds, name) in targets {
             let gang = Self { kinds, of_job: None, namespace: self.namespace.clone(), name };
-            reports.extend(gang.reports(client).await?);
+            reports.extend(gang.reports(client, endpoint).await?);
         }
         Ok(reports)
     }
 
     /// The reports about the gang with this name.
-    async fn reports(&self, client: &Client) -> Result<Vec<Report>> {
-        match Visibility::of(client).await.filter(|endpoint| self.is_answered_by(endpoint)) {
-            Some(endpoint) => self.at_endpoint(&endpoint).await,
+    async fn reports(&self, client: &Client, endpoint: Option<&Visibility>) -> Result<Vec<Report>> {
+        match endpoint.filter(|endpoint| self.is_answered_by(endpoint)) {
+            Some(endpoint) => self.at_endpoint(endpoint).await,
             None => self.in_cluster(client.clone()).await,
         }
     }

@@ -54,6 +54,8 @@ pub const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
 pub const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
 /// The annotation of a batch Job that is being stopped.
 pub const STOPPING: &str = "kueue.x-k8s.io/stopping";
+/// The condition of a job that gets no Workload as it is. It is removed when the job gets one. Muster's own.
+pub const QUEUEING_BLOCKED: &str = "QueueingBlocked";
 /// The name of the pod set of a job with one.
 pub const MAIN: &str = "main";
 
@@ -116,6 +118,17 @@ pub struct Priority {
     pub value: i32,
     /// Class.
     pub class: Option<(String, String, String)>,
+}
+
+/// The class that decides about the priority of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamedClass {
+    /// The `WorkloadPriorityClass` that its label names.
+    Workload(String),
+    /// The `PriorityClass` of its pods.
+    Pod(String),
+    /// The default `PriorityClass`, if there is one: it names none.
+    Default,
 }
 
 impl JobKind {
@@ -214,6 +227,21 @@ impl JobKind {
             },
             "spec": self.workload_spec(job, priority),
         })
+    }
+
+    /// The class that decides about the priority of a job: that of its label, or else that of its pods.
+    pub fn named_class(&self, job: &Value) -> NamedClass {
+        let class = job["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
+        if !class.is_empty() {
+            return NamedClass::Workload(class.into());
+        }
+        let sets = self.integration.pod_sets(job);
+        let mut of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
+        let of_job = self.integration.priority_class(job);
+        match of_job.or_else(|| of_pods.find(|name| !name.is_empty())) {
+            Some(name) => NamedClass::Pod(name.into()),
+            None => NamedClass::Default,
+        }
     }
 
     /// The spec of the Workload of a job.

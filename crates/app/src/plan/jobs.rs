@@ -1,7 +1,7 @@
 //! The Workload that a job would get if it were created.
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::jobs::{CopiedKeys, JobKind, PRIORITY_CLASS, Priority, QUEUE_NAME, REFERENCED};
+use api::kueue::jobs::{CopiedKeys, JobKind, NamedClass, Priority, REFERENCED};
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -21,11 +21,6 @@ pub(super) fn is_of_pods(manifest: &Value) -> bool {
     let (version, kind) = (version.unwrap_or_default(), kind.unwrap_or_default());
     (version, kind) == ("apps/v1", "Deployment")
         || api::kueue::jobs::JOB_KINDS.iter().any(|known| known.is_kind_of(version, kind))
-}
-
-/// Whether a manifest names a queue.
-pub(super) fn is_queued(manifest: &Value) -> bool {
-    manifest["metadata"]["labels"][QUEUE_NAME].as_str().is_some_and(|name| !name.is_empty())
 }
 
 /// The Workload of a job, which the API server completes in a dry run. It is called like the job, after its kind.
@@ -90,8 +85,8 @@ async fn describe(client: &Client, kind: &JobKind, job: &mut Value) -> Result<()
 async fn priority(client: &Client, kind: &JobKind, job: &Value) -> Result<Priority> {
     let value =
         |class: &DynamicObject| class.data["value"].as_i64().and_then(|value| i32::try_from(value).ok());
-    let class = job["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
-    if !class.is_empty() {
+    let named = kind.named_class(job);
+    if let NamedClass::Workload(class) = &named {
         let classes =
             resource(api::kueue::workload::API_VERSION, "WorkloadPriorityClass", "workloadpriorityclasses");
         let found: Option<DynamicObject> = Api::all_with(client.clone(), &classes).get_opt(class).await?;
@@ -102,16 +97,16 @@ async fn priority(client: &Client, kind: &JobKind, job: &Value) -> Result<Priori
         Api::all_with(client.clone(), &resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"));
     let classes =
         classes.list(&ListParams::default()).await.context("cannot list the PriorityClasses")?.items;
-    let named = |name: &str| classes.iter().find(|class| class.metadata.name.as_deref() == Some(name));
-    let sets = kind.integration.pod_sets(job);
-    let mut of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
-    let of_job = kind.integration.priority_class(job).or_else(|| of_pods.find(|name| !name.is_empty()));
-    if let Some(name) = of_job {
-        let found = named(name).ok_or_else(|| anyhow!("there is no PriorityClass {name}"))?;
-        return Ok(Priority::of_pod_class(name, value(found).unwrap_or_default()));
-    }
-    let default = classes.iter().find(|class| class.data["globalDefault"] == true);
-    Ok(default.map_or_else(Priority::default, |class| {
+    let found = match &named {
+        NamedClass::Pod(name) => {
+            let found = classes.iter().find(|class| class.metadata.name.as_ref() == Some(name));
+            Some(found.ok_or_else(|| anyhow!("there is no PriorityClass {name}"))?)
+        }
+        NamedClass::Workload(_) | NamedClass::Default => {
+            classes.iter().find(|class| class.data["globalDefault"] == true)
+        }
+    };
+    Ok(found.map_or_else(Priority::default, |class| {
         Priority::of_pod_class(
             class.metadata.name.as_deref().unwrap_or_default(),
             value(class).unwrap_or_default(),

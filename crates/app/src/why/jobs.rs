@@ -2,7 +2,7 @@
 //! the rights of the user.
 
 use anyhow::{Context, Result, bail};
-use api::kueue::jobs::{JOB_KINDS, QUEUE_NAME, WORKLOAD};
+use api::kueue::jobs::{JOB_KINDS, QUEUE_NAME, QUEUEING_BLOCKED, WORKLOAD};
 use controllers::GangKind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, ListParams};
@@ -191,7 +191,7 @@ fn has_ended(workload: &DynamicObject) -> bool {
 
 /// Why nothing queues an object.
 fn unqueued(object: &DynamicObject) -> String {
-    if let Some(blocked) = condition(object, "QueueingBlocked") {
+    if let Some(blocked) = condition(object, QUEUEING_BLOCKED) {
         return format!("gets no Workload: {}", blocked["message"].as_str().unwrap_or_default());
     }
     let is_queued = object.metadata.labels.iter().flatten().any(|(key, _)| key == QUEUE_NAME);

@@ -1,14 +1,12 @@
 //! Jobs that get no Workload as they are: what is wrong, and what to change, is a condition of the job beside the Event, which
 //! Kubernetes forgets after an hour.
 
+use api::kueue::jobs::QUEUEING_BLOCKED;
+use api::kueue::status::{Condition, seconds};
 use serde_json::{Value, json};
 
 use super::step::{JobEvent, JobStep, View};
 use super::write::Write;
-use api::kueue::status::{Condition, seconds};
-
-/// The condition of a job that gets no Workload as it is. It is removed when the job gets one.
-const QUEUEING_BLOCKED: &str = "QueueingBlocked";
 
 impl View<'_> {
     /// Keeps the condition of a job that gets no Workload, if jobs of its kind have conditions. The Event is recorded with it.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::JobsConfig;
 use super::objects::{Objects, subject};
-use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text};
+use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text, warn};
 use super::workload::{
     OUT_OF_SYNC, Owned, create, delete_unmatched, is_group, prebuilt_missing, tell_taken, unmatched,
 };
@@ -138,15 +138,14 @@ impl<'a> Pods<'a> {
                 "the Workload '{}' belongs to the {} '{}': give the group another name",
                 group.name, owner.kind, owner.name
             );
-            return Err(warning(text));
+            return Err(warn("ErrWorkloadCompose", text));
         }
         let own = self.uids();
         let mut owners = whole.metadata.owner_references.iter();
         if !is_group(&whole.value) && !owners.any(|owner| own.contains(&*owner.uid)) {
             let text =
                 format!("the Workload '{}' is that of no group: give the group another name", group.name);
-            let told = JobEvent { is_warning: true, ..event("WorkloadNameConflict", text) };
-            return Err(JobStep::Tell(told));
+            return Err(warn("WorkloadNameConflict", text));
         }
         let Some(found) = group.membership(&whole.value, is_finished, self.view.now) else {
             if let Some(step) = self.without_match(Some(whole)) {
@@ -313,7 +312,7 @@ impl<'a> Pods<'a> {
         }
         let (sets, excess) = match group.compose() {
             Ok(found) => found,
-            Err(why) => return warning(why.to_string()),
+            Err(why) => return warn("ErrWorkloadCompose", why.to_string()),
         };
         if let Err(step) = self.clean(&excess, &[]) {
             return step;
@@ -324,7 +323,7 @@ impl<'a> Pods<'a> {
         };
         match group.workload(sets, &priority, &view.config.copied) {
             Ok(workload) => create(vec![workload]),
-            Err(why) => warning(why.to_string()),
+            Err(why) => warn("ErrWorkloadCompose", why.to_string()),
         }
     }
 
@@ -474,11 +473,6 @@ impl<'t> Stop<'t> {
 /// An Event about a pod.
 fn pod_event(pod: &Whole, reason: &'static str, text: &str) -> JobEvent {
     JobEvent { about: Some(Box::new(subject("v1", "Pod", pod))), ..event(reason, text) }
-}
-
-/// Tells the author why a group has no Workload.
-fn warning(text: String) -> JobStep {
-    JobStep::Tell(JobEvent { is_warning: true, ..event("ErrWorkloadCompose", text) })
 }
 
 /// The end of the time of microseconds stands for no end.

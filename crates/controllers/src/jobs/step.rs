@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::objects::{JobKey, Objects, has_quota};
 use super::orphan::{Orphan, OrphanStep, is_used};
 use super::owner::{Ancestor, Question};
-use super::workload::{Owned, delete_unmatched, wait_for};
+use super::workload::{Owned, delete_unmatched};
 use super::write::{PodWrite, Write, decoded};
 use super::{JobsConfig, pods, sets};
 use crate::events::Subject;
@@ -55,6 +55,11 @@ pub(super) const AWAIT: JobStep = JobStep::Await(None);
 
 pub(super) fn event(reason: &'static str, text: impl Into<String>) -> JobEvent {
     JobEvent { about: None, is_warning: false, reason, text: text.into() }
+}
+
+/// Tells the author of a job what keeps it from going on.
+pub(super) fn warn(reason: &'static str, text: impl Into<String>) -> JobStep {
+    JobStep::Tell(JobEvent { is_warning: true, ..event(reason, text) })
 }
 
 pub(super) fn silently(write: Write) -> JobStep {
@@ -467,7 +472,7 @@ impl View<'_> {
             if error.is_permanent() {
                 return self.finish(owned, "FailedToStart", &error.to_string(), Vec::new());
             }
-            wait_for("ResourceFlavorNotFound", format!("the admitted job cannot start yet: {error}"))
+            warn("ResourceFlavorNotFound", format!("the admitted job cannot start yet: {error}"))
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use api::kueue::jobs::pods::IS_GROUP;
 use api::kueue::jobs::{
-    GATED_BY, Injection, InjectionError, PRIORITY_CLASS, Priority, Reference, SLICE_NAME, annotation,
-    prebuilt_workload, queue_name,
+    GATED_BY, Injection, InjectionError, NamedClass, PRIORITY_CLASS, Priority, Reference, SLICE_NAME,
+    annotation, prebuilt_workload, queue_name,
 };
 use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED};
 use api::kueue::workload::{JOB_UID, REPLACES, Workload};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::limits;
 use super::objects::{has_quota, is_orphan};
-use super::step::{AWAIT, JobEvent, JobStep, View, event, key, silently};
+use super::step::{AWAIT, JobStep, View, event, key, silently, warn};
 use super::write::{self, Write, decoded};
 use crate::watched::Whole;
 
@@ -42,7 +42,7 @@ pub(super) fn delete_unmatched(whole: &Whole) -> JobStep {
 
 /// Says why a job gets no Workload.
 pub(super) fn refuse(problem: String) -> JobStep {
-    JobStep::Tell(JobEvent { is_warning: true, ..event("WorkloadRefused", problem) })
+    warn("WorkloadRefused", problem)
 }
 
 /// Waits for the name of a Workload that is not the job's.
@@ -55,14 +55,9 @@ pub(super) fn await_name(known: &Whole) -> JobStep {
     refuse(format!("the name of the job's Workload, '{name}', is taken: delete that Workload"))
 }
 
-/// Says which object a job waits for.
-pub(super) fn wait_for(reason: &'static str, text: String) -> JobStep {
-    JobStep::Tell(JobEvent { is_warning: true, ..event(reason, text) })
-}
-
 /// Says which prebuilt Workload a job waits for.
 pub(super) fn prebuilt_missing(name: &str) -> JobStep {
-    wait_for(
+    warn(
         "WorkloadNotFound",
         format!("the Workload {name}, which the job names as its own, does not exist: create it"),
     )
@@ -71,7 +66,7 @@ pub(super) fn prebuilt_missing(name: &str) -> JobStep {
 /// Tells the author of a job that the Workload which it names is not for it.
 pub(super) fn tell_taken(name: &str) -> JobStep {
     let text = format!("the Workload '{name}' is that of another job: name one without an owner");
-    JobStep::Tell(JobEvent { is_warning: true, ..event("ErrWorkloadCompose", text) })
+    warn("ErrWorkloadCompose", text)
 }
 
 /// Whether a Workload says that it is that of a group of pods.
@@ -269,26 +264,22 @@ impl<'a> View<'a> {
         let missing = |what: &str, kind: &str, name: &str| {
             let text =
                 format!("{what} the {kind} {name}, which does not exist: create it, or name another one");
-            wait_for("PriorityClassNotFound", text)
+            warn("PriorityClassNotFound", text)
         };
-        let class = self.job.value["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
-        if !class.is_empty() {
-            let value = self.objects.workload_class(class);
-            return value
-                .map(|value| Priority::of_workload_class(class, value))
-                .ok_or_else(|| missing("its label names", "WorkloadPriorityClass", class));
-        }
-        let sets = self.kind.integration.pod_sets(&self.job.value);
-        let of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
-        let of_job = self.kind.integration.priority_class(&self.job.value);
-        match of_job.or_else(|| of_pods.into_iter().find(|name| !name.is_empty())) {
-            Some(name) => {
-                let value = self.objects.pod_class(name);
+        match self.kind.named_class(&self.job.value) {
+            NamedClass::Workload(name) => {
+                let value = self.objects.workload_class(&name);
                 value
-                    .map(|value| Priority::of_pod_class(name, value))
-                    .ok_or_else(|| missing("its pods name", "PriorityClass", name))
+                    .map(|value| Priority::of_workload_class(&name, value))
+                    .ok_or_else(|| missing("its label names", "WorkloadPriorityClass", &name))
             }
-            None => Ok(self
+            NamedClass::Pod(name) => {
+                let value = self.objects.pod_class(&name);
+                value
+                    .map(|value| Priority::of_pod_class(&name, value))
+                    .ok_or_else(|| missing("its pods name", "PriorityClass", &name))
+            }
+            NamedClass::Default => Ok(self
                 .objects
                 .default_pod_class()
                 .map_or_else(Priority::default, |(name, value)| Priority::of_pod_class(name, value))),
@@ -334,7 +325,7 @@ impl<'a> View<'a> {
         let text = format!(
             "the {named} {place}{name}, which describes the pods of the job, does not exist: create it, or name another one"
         );
-        wait_for("PodsNotDescribed", text)
+        warn("PodsNotDescribed", text)
     }
 
     pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {

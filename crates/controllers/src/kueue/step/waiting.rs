@@ -1,7 +1,5 @@
 //! What a Workload without quota says.
 
-use std::iter;
-
 use api::MicroTime;
 use api::kueue::quantity::canonical;
 use api::kueue::status::{QUOTA_RESERVED, Status};
@@ -64,8 +62,10 @@ impl<'a> Decision<'a> {
         let reason = if self.options.names_causes { cause } else { plain };
         let is_new = self.report(reason, &blocker.text, blocker.kind == BlockerKind::Invalid);
         if is_new && blocker.kind != BlockerKind::Gated {
-            let remedy = blocker.remedy.iter().map(|remedy| format!(": {remedy}"));
-            let text = iter::once(blocker.text.clone()).chain(remedy).collect();
+            let text = match &blocker.remedy {
+                Some(remedy) => format!("{}: {remedy}", blocker.text),
+                None => blocker.text.clone(),
+            };
             self.events.push(WorkloadEvent {
                 is_warning: true,
                 reason: reason.into(),
