@@ -35,6 +35,7 @@ pub(super) async fn run(release: &Release, done: &Progress) -> Result<()> {
     release.helm(&["install", "muster"], Some(&release.options.chart), &flags).await?;
     release.ready(2).await?;
     release.queues(&CPUS.to_string()).await?;
+    release.webhooks_answer().await?;
     release.orphaned_pods_keep_their_quota().await?;
     done.say("pods of an orphaned Job keep their quota until they are gone");
     release.labels_are_no_way_out().await?;
@@ -63,6 +64,18 @@ impl Release {
                 .await?;
         }
         Ok(())
+    }
+
+    /// Waits until the API server asks the webhooks about Jobs. An installation before this one has left the definitions, so nothing
+    /// else waits for the registration.
+    async fn webhooks_answer(&self) -> Result<()> {
+        let dry = format!("{JOBS}?dryRun=All");
+        let job = queued(objects::job("dry", 1, "cpu=1", "1h"));
+        let suspended = async || {
+            let job = self.cluster.create(&dry, &job).await?;
+            Ok((job["spec"]["suspend"] == true).then_some(()))
+        };
+        self.cluster.until("a webhook suspends Jobs in queues", suspended).await
     }
 
     async fn queued_job(&self, name: &str, pods: u32) -> Result<()> {
