@@ -12,7 +12,9 @@ use index::{
     CachedPods, GangPod, Index, ObjectKey, Phase, Preemptor, ReservedPlaces, StopReason, Wrapper,
     assignment_to_json,
 };
-use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time, milli_text};
+use model::{
+    Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Slip, Time, milli_text,
+};
 
 pub(crate) use self::message::{NOT_PLANNED, unplanned};
 use self::message::{first_events, message, without_figures};
@@ -197,7 +199,10 @@ fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_fig
         events.push(NewEvent { is_warning: wait.is_never, reason, text });
     }
     if let Some(slip) = slip {
-        events.push(NewEvent { is_warning: false, reason: "StartMoved", text: slip.to_string() });
+        // A start that nobody knows is none to which the reserved one could have moved.
+        let to = slip.to.filter(|_| wait.start.as_ref().is_some_and(|start| start.at().is_some()));
+        let text = Slip { to, ..slip.clone() }.to_string();
+        events.push(NewEvent { is_warning: false, reason: "StartMoved", text });
     }
     write(wrapper, status, events)
 }

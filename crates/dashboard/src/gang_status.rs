@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{GangKey, GangStatus, PodsPerNode, Slip, Time};
+use model::{ExpectedStart, GangKey, GangStatus, PodsPerNode, Slip, Time};
 use serde::Serialize;
 
 /// The status of a gang. Times are RFC 3339, gangs are `NAMESPACE/NAME`. Fields that do not apply are absent.
@@ -16,7 +16,7 @@ pub struct GangStatusView {
     /// Position in its queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<PositionView>,
-    /// Expected or reserved start.
+    /// What is known of its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<StartView>,
     /// Why the reserved start slipped.
@@ -51,11 +51,12 @@ pub struct PositionView {
     pub behind: Option<String>,
 }
 
-/// The start of a pending gang.
-#[derive(Debug, Serialize)]
+/// What is known of the start of a pending gang.
+#[derive(Debug, Default, Serialize)]
 pub struct StartView {
-    /// Earliest start.
-    pub at: String,
+    /// Earliest start. Absent if nobody knows it, because it relies on an end that nobody declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
     /// Whether the start is reserved: later gangs must not delay it.
     pub reserved: bool,
     /// Whether the start relies only on declared run times.
@@ -63,6 +64,12 @@ pub struct StartView {
     /// The last gang whose end the start relies on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// Why nobody knows the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+    /// Until when nodes are kept free for a gang whose start nobody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes_kept_until: Option<String>,
 }
 
 impl GangStatusView {
@@ -81,12 +88,7 @@ impl GangStatusView {
                     of: wait.position.of,
                     behind: wait.behind.as_ref().map(name),
                 }),
-                start: wait.start.as_ref().map(|start| StartView {
-                    at: time(&start.at),
-                    reserved: start.is_reserved,
-                    declared: start.is_declared,
-                    after: start.after.as_ref().map(name),
-                }),
+                start: wait.start.as_ref().map(StartView::of),
                 moved: wait.slip.as_ref().map(Slip::status_text),
                 ..view
             },
@@ -99,6 +101,27 @@ impl GangStatusView {
                 since: since.as_ref().map(time),
                 ends: ends.as_ref().map(time),
                 ..view
+            },
+        }
+    }
+}
+
+impl StartView {
+    fn of(start: &ExpectedStart) -> Self {
+        let at = start.at().map(|at| at.to_string());
+        let after = |gang: &Option<GangKey>| gang.as_ref().map(ToString::to_string);
+        match start {
+            ExpectedStart::Reserved { after: last, .. } => {
+                Self { at, reserved: true, declared: true, after: after(last), ..Self::default() }
+            }
+            ExpectedStart::Forecast { after: last, .. } => {
+                Self { at, declared: true, after: after(last), ..Self::default() }
+            }
+            ExpectedStart::Unknown { end, kept_until } => Self {
+                after: after(&end.gang().cloned()),
+                unknown: Some(end.to_string()),
+                nodes_kept_until: kept_until.map(|until| until.to_string()),
+                ..Self::default()
             },
         }
     }

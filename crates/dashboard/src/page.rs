@@ -77,15 +77,21 @@ fn gang_row(gang: &GangView) -> Markup {
 
 fn start_note(start: &StartView) -> Markup {
     html! {
-        time datetime=(start.at) { (start.at) } br;
-        small {
-            @if start.reserved { "reserved" } @else { "expected" }
-            @match (&start.after, start.declared) {
-                (Some(gang), true) => { ", when " (gang) " ends" },
-                (Some(gang), false) => { ", if " (gang) " ends by then" },
-                (None, true) => {},
-                (None, false) => { ", if the running gangs end by then" },
-            }
+        @match &start.at {
+            Some(at) => {
+                time datetime=(at) { (at) } br;
+                small {
+                    @if start.reserved { "reserved" } @else { "expected" }
+                    @if let Some(gang) = &start.after { ", when " (gang) " ends" }
+                }
+            },
+            None => {
+                "unknown" br;
+                small {
+                    @if let Some(cause) = &start.unknown { (cause) }
+                    @if let Some(until) = &start.nodes_kept_until { ", nodes are kept free for it until " (until) }
+                }
+            },
         }
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 
 use crate::amount::Time;
 use crate::assignment::{Assignment, NodeName};
-use crate::forecast::ForecastStart;
+use crate::expected_start::ExpectedStart;
 use crate::gang::{Gang, GangState};
 use crate::gang_key::GangKey;
-use crate::plan::{Hold, Reservation, Verdict};
+use crate::plan::Verdict;
 use crate::shortage::Shortage;
 use crate::slip::Slip;
 use crate::snapshot::Snapshot;
@@ -58,25 +58,10 @@ pub struct PendingStatus {
     pub shortage: Shortage,
     /// The gang does not fit even on empty nodes and unused quota.
     pub is_never: bool,
-    /// The expected start, if it is known and in the future.
+    /// What is known of its start.
     pub start: Option<ExpectedStart>,
     /// The slip of its reservation, if the start moved to a later time.
     pub slip: Option<Slip>,
-}
-
-/// The expected start of a pending gang.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpectedStart {
-    /// The time.
-    pub at: Time,
-    /// The start is reserved: gangs admitted by backfill must not delay it.
-    pub is_reserved: bool,
-    /// The start depends only on declared run times.
-    pub is_declared: bool,
-    /// The last gang that has to end before the start.
-    pub after: Option<GangKey>,
-    /// The start was reserved, but no longer holds others back: it relied on an end that nobody declared.
-    pub is_hold_over: bool,
 }
 
 /// The number of pods per node, by node name.
@@ -195,26 +180,7 @@ fn wait(
     shortage: &Shortage,
     is_never: bool,
 ) -> PendingStatus {
-    let Snapshot { world, now } = *snapshot;
-    let reserved = world.reserved().iter().find(|reserved| reserved.gang == uid);
-    let reservation = reserved.map(|Reservation { start, declared, after, .. }| ForecastStart {
-        start: *start,
-        declared: *declared,
-        after: after.clone(),
-    });
-    let forecast = reservation.or_else(|| world.forecast_of(world.gang(uid)?));
-    let start = forecast.filter(|forecast| forecast.start > now && !is_never).map(|forecast| {
-        let ForecastStart { start: at, declared: is_declared, after } = forecast;
-        let after = after.and_then(|uid| world.gang(&uid)).map(|gang| gang.key.clone());
-        let is_hold_over = reserved.is_some_and(|reserved| reserved.hold == Hold::Over);
-        ExpectedStart {
-            at,
-            is_reserved: reserved.is_some() && !is_hold_over,
-            is_declared,
-            after,
-            is_hold_over,
-        }
-    });
+    let world = snapshot.world;
     let ahead = position.and_then(|position| position.ahead.as_ref()).and_then(|uid| world.gang(uid));
     let behind = ahead.map(|gang| gang.key.clone());
     PendingStatus {
@@ -222,7 +188,7 @@ fn wait(
         behind,
         shortage: shortage.clone(),
         is_never,
-        start,
+        start: ExpectedStart::of(snapshot, uid).filter(|_| !is_never),
         slip: world.slip_of(uid).filter(|_| !is_never).cloned(),
     }
 }
@@ -279,36 +245,6 @@ impl fmt::Display for PendingStatus {
         write!(f, "{shortage}. Position {place} of {of}")?;
         start.as_ref().map_or(Ok(()), |start| write!(f, ", {start}"))?;
         slip.as_ref().map_or(Ok(()), |slip| write!(f, "; {}", slip.status_text()))
-    }
-}
-
-impl ExpectedStart {
-    const RESERVED: &str = "start reserved for";
-    const EXPECTED: &str = "expected start";
-
-    /// Whether a text that was made from a [`PendingStatus`] contains an expected start.
-    pub fn is_in(text: &str) -> bool {
-        [Self::RESERVED, Self::EXPECTED].iter().any(|kind| text.contains(kind))
-    }
-}
-
-impl fmt::Display for ExpectedStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, is_reserved, is_declared, after, is_hold_over } = self;
-        let kind = if *is_reserved { Self::RESERVED } else { Self::EXPECTED };
-        write!(f, "{kind} {at}")?;
-        match (after, is_declared) {
-            (Some(gang), true) => write!(f, ", when {gang} ends"),
-            (Some(gang), false) => write!(f, ", if {gang} ends by then"),
-            (None, true) => Ok(()),
-            (None, false) => f.write_str(", if the running gangs end by then"),
-        }?;
-        if *is_hold_over {
-            f.write_str(
-                ", not reserved: nodes were kept free for it, but nothing declares when it can start",
-            )?;
-        }
-        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@
 //! - `policy`: preemption, backfill, fair sharing and packing;
 //! - `event`, `world`, `snapshot`: the events, the world that folds them, and a read-only view of it;
 //! - `plan`, `shortage`, `slip`: decisions, why a gang is not admitted, and why a reserved start moved;
-//! - `forecast`, `gang_status`: expected starts, and the status of a gang as value and text.
+//! - `forecast`, `expected_start`, `gang_status`: computed starts, what is known of a start, and the status of a gang as value and text.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
@@ -25,6 +25,7 @@ mod assignment;
 mod constraints;
 mod device;
 mod event;
+mod expected_start;
 mod forecast;
 mod gang;
 mod gang_key;
@@ -52,10 +53,11 @@ pub use assignment::{Assignment, NodeName};
 pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
 pub use device::{AllocatedResources, DeviceShare, DeviceShareError, DeviceShares, FreeResources};
 pub use event::Event;
+pub use expected_start::{ExpectedStart, UnknownEnd};
 pub use forecast::{Forecast, ForecastStart};
 pub use gang::{Gang, GangState, Places, Pod, Replaced};
 pub use gang_key::GangKey;
-pub use gang_status::{ExpectedStart, GangStatus, PendingStatus, PodsPerNode};
+pub use gang_status::{GangStatus, PendingStatus, PodsPerNode};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Hold, Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
 pub use pod_rules::{HostPort, PodAffinity, PodMark, PodRules, PodTerm, SelectorIx, SpreadConstraint};

@@ -219,9 +219,9 @@ async fn why_and_plan_answer_about_workloads() {
         format!("Workload default/first would be admitted now\n  main: 1 pod, cpu in main\n{queue}")
     );
     let pending = "Workload default/second would be pending, at position 1 of 1\n  needs 2 cpu in flavor main; quota \
-        clusterqueue:shared has 1 of at most 4 left\n  expected start ";
+        clusterqueue:shared has 1 of at most 4 left\n  start unknown: default/first declares no run time (set ";
     assert!(second.starts_with(pending), "{second}");
-    assert!(second.ends_with(&format!(", if default/first ends by then\n{queue}")), "{second}");
+    assert!(second.ends_with(&format!(" of its job)\n{queue}")), "{second}");
     let mixed = format!("{}---\n{}", job("wrapped", 1), workload("never", 5));
     let planned = printed(&run(dir.path(), &["plan", "-f", "-"], &mixed));
     assert!(planned.starts_with("default/wrapped would start now, on n (1 pod)\n"), "{planned}");

@@ -52,7 +52,8 @@ async fn a_gang_waits() -> (Cluster, Running) {
     cluster.submit(gang("waits", 2)).await;
     cluster.settled().await;
     let told = message(&cluster, "waits").await;
-    assert!(told.contains("start reserved for") && told.contains("if default/runs ends by then"), "{told}");
+    let start = "start unknown: default/runs declares no run time (set spec.schedulingSpec.dispatchDuration.expected)";
+    assert!(told.ends_with(start), "{told}");
     (cluster, controller)
 }
 
@@ -75,8 +76,14 @@ async fn a_pending_gang_without_a_known_start_holds_others_back_for_ten_minutes(
     let told = condition(&waits, "QuotaReserved").unwrap()["message"].as_str().unwrap();
     assert!(told.contains("would delay default/waits, which goes first"), "{told}");
 
-    tokio::time::sleep(Duration::from_mins(11)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let told = message(&cluster, "waits").await;
+    assert!(
+        told.contains("start unknown: ") && told.contains(", nodes are kept free for it until "),
+        "{told}"
+    );
+    tokio::time::sleep(Duration::from_mins(9)).await;
     running(&cluster, "borrows").await;
     let told = message(&cluster, "waits").await;
-    assert!(!told.contains("start reserved for") && told.contains("not reserved"), "{told}");
+    assert!(told.contains("start unknown: ") && !told.contains("kept free"), "{told}");
 }

@@ -38,7 +38,8 @@ async fn the_second_appwrapper_is_queued_until_the_first_is_deleted() {
         json!({
             "filterignore": true, "queuejobstate": "HeadOfLine", "sender": "before ScheduleNext - setHOL", "state": "Pending",
             "message": "needs 20 cpu in total (declared); 12 of 32 cpu are free on 2 eligible nodes. \
-                Position 1 of 1, start reserved for 2023-11-14T22:14:20Z, if default/raycluster-autoscaler ends by then",
+                Position 1 of 1, start unknown: default/raycluster-autoscaler declares no run time \
+                (set spec.schedulingSpec.dispatchDuration.expected)",
         })
     );
     assert_eq!(cluster.names(&ray_clusters(), "default").await, ["raycluster-autoscaler"]);

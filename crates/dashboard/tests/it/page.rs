@@ -115,7 +115,7 @@ async fn the_page_shows_position_start_and_slip_of_a_pending_gang_and_both_gangs
     for cell in [
         &*format!("<br><small>{slip_text}</small>"),
         "<td class=\"number\">1 of 1</td>",
-        "1970-01-01T00:01:00Z</time><br><small>reserved, if team/weak ends by then</small>",
+        "unknown<br><small>team/weak declares no run time (set spec.schedulingSpec.dispatchDuration.expected)</small>",
         "<td>1 of its pods is still terminating</td>",
         "<td>is being preempted by team/strong</td>",
         "<td>is preempting team/weak</td>",

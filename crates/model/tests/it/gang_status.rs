@@ -74,7 +74,7 @@ fn a_pending_gang_reports_its_shortage_position_and_expected_start() {
     );
     assert_eq!(
         text(&world, START, "small"),
-        "1 of its pods is still terminating. Position 3 of 3, expected start 2026-11-21T14:41:00Z, if ns/runs ends by then"
+        "1 of its pods is still terminating. Position 3 of 3, start unknown: not all ends before it are known"
     );
     let passed = START.after(60_000_000);
     assert_eq!(
@@ -123,13 +123,13 @@ fn a_slip_reports_the_first_reserved_start_and_the_last_cause_until_the_start_mo
         (
             Some(120),
             overran(),
-            ", start reserved for 2026-11-21T14:42:00Z, if the running gangs end by then; \
+            ", start unknown: not all ends before it are known; \
              a start at 2026-11-21T14:41:00Z was reserved, but ns/runs runs longer than it declared",
         ),
         (
             Some(180),
             SlipCause::Nodes { nodes: 2 },
-            ", start reserved for 2026-11-21T14:43:00Z, if the running gangs end by then; \
+            ", start unknown: not all ends before it are known; \
              a start at 2026-11-21T14:41:00Z was reserved, but 2 nodes vanished or changed",
         ),
         (
@@ -138,8 +138,8 @@ fn a_slip_reports_the_first_reserved_start_and_the_last_cause_until_the_start_mo
             ", expected start 2026-11-21T14:41:00Z, when ns/runs ends; \
              a start at 2026-11-21T14:41:00Z was reserved, but queues, flavors or quota changed",
         ),
-        (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if the running gangs end by then"),
-        (Some(120), overran(), ", start reserved for 2026-11-21T14:42:00Z, if the running gangs end by then"),
+        (Some(60), overran(), ", start unknown: not all ends before it are known"),
+        (Some(120), overran(), ", start unknown: not all ends before it are known"),
     ] {
         let plan = plan_with_start(&world, to, cause);
         world.apply(Event::Planned(plan));
@@ -148,6 +148,67 @@ fn a_slip_reports_the_first_reserved_start_and_the_last_cause_until_the_start_mo
         let slip_text = says.split_once("; ").map(|(_, slip_text)| slip_text);
         assert_eq!(Slip::status_text_in(&status), slip_text);
         assert_eq!(Slip::status_text_in(&format!("{status}. filled in: a, b")), slip_text);
+    }
+}
+
+#[test]
+fn a_start_that_relies_on_an_end_that_nobody_knows_has_no_time_and_says_whose_end_it_is() {
+    let guess = |world: &mut World, hold| {
+        let mut plan = plan_with_start(world, Some(60), SlipCause::Unplanned);
+        plan.reserved[0].after = Some("runs".into());
+        plan.reserved[0].hold = hold;
+        world.apply(Event::Planned(plan));
+    };
+    let undeclared = |kind: &str| {
+        let running = gang("runs", 0, GangState::Reserved(on("n")));
+        Gang { runs_us: None, key: GangKey { kind: kind.into(), ..running.key.clone() }, ..running }
+    };
+    let told = |world: &World, now| {
+        text(world, now, "large").split_once(", start unknown: ").map(|(_, rest)| rest.to_owned())
+    };
+    let until = START.after(600_000_000);
+    for (name, running, hold, now, says) in [
+        (
+            "no run time of an AppWrapper",
+            undeclared("appwrappers.mcad.ibm.com"),
+            Hold::Unused,
+            START,
+            "ns/runs declares no run time (set spec.schedulingSpec.dispatchDuration.expected)",
+        ),
+        (
+            "no run time of a Workload",
+            undeclared("workloads.kueue.x-k8s.io"),
+            Hold::Over,
+            START,
+            "ns/runs declares no run time (set the label kueue.x-k8s.io/max-exec-time-seconds of its job)",
+        ),
+        (
+            "nodes kept free",
+            undeclared("workloads.kueue.x-k8s.io"),
+            Hold::Until(until),
+            until.after(-1_000_000),
+            "ns/runs declares no run time (set the label kueue.x-k8s.io/max-exec-time-seconds of its job), \
+             nodes are kept free for it until 2026-11-21T14:50:00Z",
+        ),
+        (
+            "overrun, and nodes no longer kept free",
+            gang("runs", 0, GangState::Reserved(on("n"))),
+            Hold::Until(until),
+            START.after(3_600_000_000),
+            "ns/runs runs longer than it declared",
+        ),
+        (
+            "the last end is declared, another one is not",
+            gang("runs", 0, GangState::Reserved(on("n"))),
+            Hold::Unused,
+            START,
+            "not all ends before it are known",
+        ),
+    ] {
+        let mut world = world();
+        world.apply(Event::GangUpserted(running));
+        guess(&mut world, hold);
+        assert_eq!(told(&world, now).as_deref(), Some(says), "{name}");
     }
 }
 
