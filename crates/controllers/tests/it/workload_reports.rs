@@ -128,14 +128,14 @@ async fn an_evicted_workload_holds_its_quota_until_it_is_released_and_then_waits
     let evicted = |object: &kube::api::DynamicObject| is(object, "Evicted", "True", "Preempted");
     cluster.wait(&workloads(), "default", "low", evicted).await;
     let WorkloadReportPhase::Stopping(cause) = why(&cluster, "low").await else { panic!("not evicted") };
-    assert!(cause.starts_with("Preempted to accommodate a workload"), "{cause}");
+    assert!(cause.starts_with("Preempted to accommodate Workload default/"), "{cause}");
     release(&cluster, "low").await;
     admitted(&cluster, "high").await;
     let observer = observer(&cluster).await;
     let low = observer.why("default", "low").remove(0);
     let low = low.workload().unwrap();
     assert!(matches!(low.phase, WorkloadReportPhase::Pending(Some(_))), "{low:?}");
-    assert!(low.stopped.as_ref().unwrap().starts_with("Preempted to accommodate a workload"));
+    assert!(low.stopped.as_ref().unwrap().starts_with("Preempted to accommodate Workload default/"));
     finish(&cluster, "high").await;
     assert!(matches!(why(&cluster, "high").await, WorkloadReportPhase::Ended(_)));
 }

@@ -70,9 +70,25 @@ pub(super) fn workload_report(index: &Index, row: &WorkloadRow, now: MicroTime) 
         key: row.key(),
         local_queue: row.object.spec.queue_name.clone(),
         cluster_queue: index.cluster_queue_of(row).map(str::to_owned),
-        stopped: evicted.map(|evicted| dated(evicted.message.trim_start_matches("Previously: "), evicted)),
+        stopped: evicted.map(|evicted| {
+            let text = evicted.message.trim_start_matches("Previously: ");
+            dated(&with_names(index, text), evicted)
+        }),
         phase,
     }
+}
+
+/// The text of an eviction with the name of the preemptor in place of the UIDs by which Kueue names it, if it is still there.
+fn with_names(index: &Index, text: &str) -> String {
+    const BEFORE: &str = "a workload (UID: ";
+    let named = || {
+        let (start, rest) = text.split_once(BEFORE)?;
+        let (uids, end) = rest.split_once(')')?;
+        let (uid, _) = uids.split_once(',')?;
+        let meta = &index.workload(uid)?.object.metadata;
+        Some(format!("{start}Workload {}/{}{end}", meta.namespace, meta.name))
+    };
+    named().unwrap_or_else(|| text.to_owned())
 }
 
 fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhase {
@@ -85,7 +101,7 @@ fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhas
     if let Some(evicted) = status.condition(EVICTED).filter(|evicted| evicted.is_true())
         && status.is(QUOTA_RESERVED)
     {
-        return WorkloadReportPhase::Stopping(dated(&evicted.message, evicted));
+        return WorkloadReportPhase::Stopping(dated(&with_names(index, &evicted.message), evicted));
     }
     if let Some(by) = row.eviction.as_ref().and_then(|eviction| index.world().gang(&eviction.preemptor)) {
         return WorkloadReportPhase::Stopping(format!("it is preempted by {}", by.key));
