@@ -105,7 +105,8 @@ impl Cluster {
         let service =
             Service::new(ApiServer::new(apiserver::Config::default()), Arc::new(jiff::Timestamp::now));
         let client = Client::new(service, "default");
-        controllers::install_crds(client.clone(), &[Group::Mcad]).await?;
+        controllers::install_crds(client.clone(), &[Group::Mcad], api::appwrapper::Columns::default())
+            .await?;
         let nodes = nodes.parse::<NodeGroup>()?.manifests();
         let simulated = sandbox::Config { nodes, speed: SPEED, ..sandbox::Config::default() };
         let sandbox = Sandbox::start(client.clone(), simulated).await?;

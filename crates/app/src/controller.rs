@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use api::appwrapper::Group;
+use api::appwrapper::{Columns, Group};
 use clap::builder::BoolishValueParser;
 use controllers::{Controller, Meter, Packing, Shutdown};
 use kube::Client;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::connection::{Connection, Unreachable};
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
-use crate::groups::parse_group;
+use crate::groups::{PrinterColumns, parse_group};
 use crate::kueue::{self, Duties, Kueue, KueueArgs, SharedController, is_read, takes_part};
 use crate::lease_thread::LeaseThread;
 use crate::packing;
@@ -44,6 +44,9 @@ struct DispatchArgs {
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
     appwrapper_groups: Vec<Group>,
+    /// What `kubectl get appwrappers` prints, where Muster installs the definition.
+    #[arg(long, value_enum, default_value_t, value_name = "COLUMNS")]
+    appwrapper_columns: PrinterColumns,
     /// Enable preemption: a gang may preempt whole gangs of lower priority, which return to the queue.
     #[arg(long, env = "PREEMPTION", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
@@ -225,7 +228,11 @@ impl DispatchArgs {
                 Ok(())
             });
         }
-        let install = (!self.no_install).then_some(Install { groups, quota: self.quota });
+        let install = (!self.no_install).then_some(Install {
+            groups,
+            columns: self.appwrapper_columns.columns(),
+            quota: self.quota,
+        });
         let (metrics, elects, leads) = (controller.metrics(), election.is_some(), Readiness::default());
         let setup = Setup { install, registrar, leads: leads.clone() };
         let stopped = until_dropped(stopping);
@@ -257,6 +264,7 @@ struct Setup {
 /// The CRDs to install.
 struct Install {
     groups: Vec<Group>,
+    columns: Columns,
     quota: bool,
 }
 
@@ -279,8 +287,8 @@ async fn control_as_leader(
 async fn control(controller: Controller, client: Client, setup: Setup, shutdown: Shutdown) -> Result<()> {
     let Setup { install, registrar, leads } = setup;
     leads.set();
-    if let Some(Install { groups, quota }) = install {
-        controllers::install_crds(client.clone(), &groups)
+    if let Some(Install { groups, columns, quota }) = install {
+        controllers::install_crds(client.clone(), &groups, columns)
             .await
             .context("cannot install the AppWrapper resources")?;
         if quota {

@@ -1,6 +1,26 @@
-//! Parses the API group of AppWrapper as a flag.
+//! Flags about the definitions of AppWrapper.
 
-use api::appwrapper::Group;
+use api::appwrapper::{Columns, Group};
+
+/// What `kubectl get appwrappers` prints.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+pub(crate) enum PrinterColumns {
+    /// State, position, start and age; with `-o wide` also why it is pending.
+    #[default]
+    Queue,
+    /// Name and age, as with MCAD's own definition.
+    Mcad,
+}
+
+impl PrinterColumns {
+    /// The columns of the definition.
+    pub(crate) fn columns(self) -> Columns {
+        match self {
+            Self::Queue => Columns::Queue,
+            Self::Mcad => Columns::Mcad,
+        }
+    }
+}
 
 /// Parses the name of a group.
 pub(crate) fn parse_group(name: &str) -> Result<Group, String> {

@@ -24,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use crate::groups::parse_group;
+use crate::groups::{PrinterColumns, parse_group};
 use crate::kubeconfig;
 use crate::packing;
 use crate::signal::Termination;
@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
     appwrapper_groups: Vec<Group>,
+    /// What `kubectl get appwrappers` prints, where Muster installs the definition.
+    #[arg(long, value_enum, default_value_t, value_name = "COLUMNS")]
+    appwrapper_columns: PrinterColumns,
     /// Enable preemption: a gang may preempt whole gangs of lower priority, which return to the queue.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
@@ -141,7 +144,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let page = bind(args.dashboard, "dashboard", "--dashboard").await?;
     let client = kube::Client::new(service.as_user(User::admin()), "default");
     let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
-    controllers::install_crds(client.clone(), &groups)
+    controllers::install_crds(client.clone(), &groups, args.appwrapper_columns.columns())
         .await
         .context("cannot install the AppWrapper resources")?;
     if args.quota {

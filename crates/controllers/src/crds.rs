@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::appwrapper::{Group, definition};
+use api::appwrapper::{Columns, Group, definition};
 use api::quota;
 use futures::StreamExt;
 use index::{Kind, wire};
@@ -32,9 +32,9 @@ pub(crate) fn definitions() -> ApiResource {
 /// Installs the `AppWrapper` CRD of each group by server-side apply, and waits until it is established.
 ///
 /// A CRD of another installer is not changed, but used.
-pub async fn install_crds(client: Client, groups: &[Group]) -> Result<(), Error> {
+pub async fn install_crds(client: Client, groups: &[Group], columns: Columns) -> Result<(), Error> {
     for group in groups {
-        install(&client, &group.resource(), &definition(*group)).await?;
+        install(&client, &group.resource(), &definition(*group, columns)).await?;
     }
     Ok(())
 }

@@ -320,7 +320,7 @@ impl Task {
         let written = self
             .change(wrapper, |status| {
                 transition::dispatched(status, &spec, now);
-                message.clone_into(&mut status.message);
+                status.tell(message.to_owned());
             })
             .await?;
         Ok(Outcome::Dispatched {

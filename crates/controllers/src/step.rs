@@ -162,7 +162,7 @@ fn not_queued(index: &Index, wrapper: &Wrapper, problems: &[String], now: MicroT
     let text = problems.join(". ");
     // Objects of a kind that cannot be listed may exist already.
     status.canrun &= index.has_failing_kinds(wrapper);
-    status.message = message(wrapper, Some(&text));
+    status.tell(message(wrapper, Some(&text)));
     let mut events = first_events(wrapper);
     if wrapper.status.message != status.message {
         let reason = if ForbiddenRequest::in_message(&text).is_some() { "NotAllowed" } else { "NotQueued" };
@@ -186,7 +186,15 @@ fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_fig
     status.message.clone_from(&wrapper.status.message);
     let changes_message_only = status == wrapper.status;
     let text = wait.to_string();
-    status.message = message(wrapper, Some(&text));
+    status.tell(message(wrapper, Some(&text)));
+    if changes_message_only && status.message == wrapper.status.message {
+        return Step::AwaitChange(None);
+    }
+    if !wait.is_never {
+        let Position { place, of, .. } = wait.position;
+        status.position = format!("{place} of {of}");
+        status.start = wait.start.as_ref().map(ExpectedStart::short).unwrap_or_default();
+    }
     let same_but_figures = without_figures(&wrapper.status.message) == without_figures(&status.message);
     let slip = wait.slip.as_ref().filter(|slip| !wrapper.status.message.contains(&slip.status_text()));
     let has_new_start = wait.start.as_ref().is_some_and(|_| !ExpectedStart::is_in(&wrapper.status.message));
@@ -230,7 +238,7 @@ fn dispatch(
     if !intent.canrun {
         transition::can_run(&mut intent);
     }
-    intent.message = message(wrapper, missing_permission.map(|missing_permission| &*missing_permission.text));
+    intent.tell(message(wrapper, missing_permission.map(|missing_permission| &*missing_permission.text)));
     let mut events = first_events(wrapper);
     let waits = [transition::NOT_RUNNABLE, transition::QUOTA_EXCEEDED];
     let has_waited = waits.into_iter().any(|reason| intent.condition(transition::BACKOFF, reason).is_some());
@@ -247,7 +255,7 @@ fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
     transition::enqueue(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::head_of_line(&mut status, now);
-    status.message = message(wrapper, Some(text));
+    status.tell(message(wrapper, Some(text)));
     let mut events = first_events(wrapper);
     if wrapper.status.message != status.message {
         events.push(NewEvent { is_warning: false, reason: "Preempting", text: text.to_owned() });
@@ -272,7 +280,7 @@ fn preempted(
     let mut status = wrapper.status.clone();
     transition::enqueue(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::preempted(&mut status, reason, &text, now);
-    status.message = message(wrapper, Some(&text));
+    status.tell(message(wrapper, Some(&text)));
     Step::WriteStatus(status, vec![NewEvent { is_warning: false, reason: "Preempted", text }])
 }
 
@@ -303,7 +311,7 @@ fn preempted_because(by: &Preemptor, own: i64) -> (&'static str, String) {
 fn stop_without_permission(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
     transition::preempted(&mut status, transition::NOT_ALLOWED, text, now);
-    status.message = message(wrapper, Some(text));
+    status.tell(message(wrapper, Some(text)));
     Step::WriteStatus(status, Vec::new())
 }
 
@@ -311,7 +319,7 @@ fn stop_without_permission(wrapper: &Wrapper, text: &str, now: MicroTime) -> Ste
 fn removing(wrapper: &Wrapper, missing_permission: Option<&MissingPermission>) -> Step {
     let Some(missing_permission) = missing_permission else { return Step::Remove };
     let mut status = wrapper.status.clone();
-    status.message = message(wrapper, Some(&missing_permission.text));
+    status.tell(message(wrapper, Some(&missing_permission.text)));
     if status == wrapper.status { Step::Remove } else { Step::WriteStatus(status, Vec::new()) }
 }
 
@@ -335,7 +343,7 @@ fn stuck(index: &Index, wrapper: &Wrapper) -> Step {
     }
     let text = format!("{NOT_DELETED}{}; its places are released", held.join(", "));
     let mut status = wrapper.status.clone();
-    status.message = message(wrapper, Some(&text));
+    status.tell(message(wrapper, Some(&text)));
     write(wrapper, status, vec![NewEvent { is_warning: true, reason: "NotDeleted", text }])
 }
 
@@ -357,7 +365,7 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
             || shortfall::is_reported(text)
     };
     if is_over(&status.message) {
-        status.message = message(wrapper, None);
+        status.tell(message(wrapper, None));
     }
     Step::WriteStatus(status, Vec::new())
 }
@@ -396,26 +404,26 @@ fn running(
         deleted.as_deref().filter(|_| spec.min_available <= 0 && index.has_nothing_left(wrapper, pods))
     {
         transition::objects_deleted(&mut status, text, now);
-        status.message = message(wrapper, Some(text));
+        status.tell(message(wrapper, Some(text)));
         return write(wrapper, status, vec![disruption::deletion_event(text)]);
     }
     if let Some(open) = shortfall {
         return shortfall::step(index, wrapper, status, open, deadline, now);
     }
     if let Some(text) = deleted {
-        status.message = message(wrapper, Some(&text));
+        status.tell(message(wrapper, Some(&text)));
         if status.message != wrapper.status.message {
             return Step::WriteStatus(status, vec![disruption::deletion_event(&text)]);
         }
     } else if let Some(text) = waiting_scale_up(index, wrapper, pods) {
-        status.message = message(wrapper, Some(&text));
+        status.tell(message(wrapper, Some(&text)));
         if without_figures(&status.message) != without_figures(&wrapper.status.message) {
             let event = NewEvent { is_warning: false, reason: "ScaleUpWaits", text };
             return Step::WriteStatus(status, vec![event]);
         }
         status.message.clone_from(&wrapper.status.message);
     } else if let Some(text) = quota::ignored_labels(index, wrapper) {
-        status.message = message(wrapper, Some(&text));
+        status.tell(message(wrapper, Some(&text)));
         if status.message != wrapper.status.message {
             let event = NewEvent { is_warning: true, reason: "QuotaLabelIgnored", text };
             return Step::WriteStatus(status, vec![event]);
@@ -424,7 +432,7 @@ fn running(
         || wrapper.status.message.contains(SCALE_UP_WAITS)
         || quota::is_reported(&wrapper.status.message)
     {
-        status.message = message(wrapper, None);
+        status.tell(message(wrapper, None));
     }
     if status == wrapper.status { Step::AwaitChange(deadline) } else { Step::WritePodCounts(status) }
 }

@@ -55,6 +55,11 @@ impl ExpectedStart {
         [Self::RESERVED, Self::EXPECTED, Self::UNKNOWN].iter().any(|kind| text.contains(kind))
     }
 
+    /// The time, or that it is not known: for a column.
+    pub fn short(&self) -> String {
+        self.at().map_or_else(|| "unknown".to_owned(), |at| at.to_string())
+    }
+
     /// The time, if it is known.
     pub fn at(&self) -> Option<Time> {
         match self {

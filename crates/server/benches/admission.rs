@@ -38,7 +38,9 @@ async fn main() {
 async fn measure(count: usize, has_webhook: bool) -> Vec<Duration> {
     let service = Service::new(ApiServer::new(apiserver::Config::default()), Arc::new(jiff::Timestamp::now));
     let client = Client::new(service.as_user(User::admin()), "default");
-    controllers::install_crds(client.clone(), &[Group::Codeflare]).await.unwrap();
+    controllers::install_crds(client.clone(), &[Group::Codeflare], api::appwrapper::Columns::default())
+        .await
+        .unwrap();
     if has_webhook {
         let admission = Admission::new(client.clone());
         let webhook = ValidatingWebhook::new(WEBHOOK, "workload.codeflare.dev", PLURAL, move |review| {

@@ -20,15 +20,36 @@ const LABEL_MAX: u32 = 63;
 /// Maximum length of a group, a slash and a version.
 const API_VERSION_MAX: u32 = 253 + 1 + LABEL_MAX;
 
+/// What `kubectl get appwrappers` prints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Columns {
+    /// State, position, start and age, and with `-o wide` why the gang is pending.
+    #[default]
+    Queue,
+    /// Name and age, as with the definition of MCAD.
+    Mcad,
+}
+
+/// The printer columns: name, type, path, and 0 or, for `-o wide` only, 1.
+const COLUMNS: [(&str, &str, &str, u8); 6] = [
+    ("State", "string", ".status.state", 0),
+    ("Queued", "string", ".status.queuejobstate", 0),
+    ("Position", "string", ".status.position", 0),
+    ("Start", "string", ".status.start", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Why", "string", ".status.message", 1),
+];
+
 /// The CRD as a manifest.
-pub fn definition(group: Group) -> Value {
-    json!({
+pub fn definition(group: Group, columns: Columns) -> Value {
+    let mut definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": group.resource(), "labels": {"app.kubernetes.io/managed-by": "muster"}},
         "spec": {
             "group": group.name(),
-            "names": {"kind": KIND, "listKind": format!("{KIND}List"), "plural": PLURAL, "singular": "appwrapper"},
+            "names": {"kind": KIND, "listKind": format!("{KIND}List"), "plural": PLURAL, "singular": "appwrapper",
+                "shortNames": ["aw"]},
             "scope": "Namespaced",
             "versions": [{
                 "name": VERSION,
@@ -38,7 +59,16 @@ pub fn definition(group: Group) -> Value {
                 "subresources": {"status": {}},
             }],
         },
-    })
+    });
+    if columns == Columns::Queue {
+        definition["spec"]["versions"][0]["additionalPrinterColumns"] = COLUMNS
+            .iter()
+            .map(|(name, kind, path, priority)| {
+                json!({"name": name, "type": kind, "jsonPath": path, "priority": priority})
+            })
+            .collect();
+    }
+    definition
 }
 
 fn schema() -> Value {
@@ -224,10 +254,12 @@ fn status() -> Value {
                 "podname": text("Name of the pod."),
                 "conditions": array("Conditions of the pod.", opaque("A condition.")),
             }))),
+            "position": text("Position in the queue while the gang is pending."),
             "queuejobstate": text("Type of the current condition."),
             "requeueingTimeInSeconds": integer("Time before the next requeue."),
             "running": integer("Tracked pods that run."),
             "sender": text("Step that wrote this status."),
+            "start": text("Start of a pending gang: a time, or unknown."),
             "state": text("Pending, Running, RunningHoldCompletion, Completed, Failed or Deleted."),
             "systempriority": number("Priority."),
             "template": integer("Accepted and not used."),

@@ -30,6 +30,12 @@ pub struct Status {
     /// Why the gang is pending, with amounts, and the defaults that were filled in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Position in its queue while the gang is pending, such as `1 of 3`. For the printer columns; MCAD has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub position: String,
+    /// Start of a pending gang: a time, `unknown`, or nothing. For the printer columns; MCAD has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub start: String,
     /// Priority in thousandths; a plain number on the wire.
     #[serde(rename = "systempriority", with = "thousandths", skip_serializing_if = "is_zero")]
     pub priority_milli: i64,
@@ -151,6 +157,13 @@ impl Status {
         let conditions = self.conditions.iter().map(|condition| condition.last_transition_micro_time);
         timestamps.next(conditions.chain(marks.into_iter().flatten()).max().unwrap_or_default());
         timestamps
+    }
+
+    /// Sets the message. The position and the start of a pending gang are those of its message, so they are cleared.
+    pub fn tell(&mut self, message: String) {
+        self.message = message;
+        self.position.clear();
+        self.start.clear();
     }
 
     /// The merge patch from `old` to this status; it removes fields that are absent now. `None` if nothing changed.

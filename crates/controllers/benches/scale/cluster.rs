@@ -40,7 +40,9 @@ impl Cluster {
             Service::new(ApiServer::new(apiserver::Config::default()), Arc::new(jiff::Timestamp::now));
         let client = Client::new(service.clone(), "default");
         let groups = [api::appwrapper::Group::Mcad];
-        controllers::install_crds(client.clone(), &groups).await.expect("the definitions are installed");
+        controllers::install_crds(client.clone(), &groups, api::appwrapper::Columns::default())
+            .await
+            .expect("the definitions are installed");
         // An established definition is served shortly after.
         while !is_served(&client).await {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -23,7 +23,7 @@ pub(super) fn requeue(
         "{} ended by a loss of its node or by an eviction; the gang is requeued",
         names_and_verb(pods)
     );
-    status.message = message(wrapper, Some(&text));
+    status.tell(message(wrapper, Some(&text)));
     Step::Requeue(status, index.cached_pods(wrapper))
 }
 

@@ -168,7 +168,7 @@ fn report_shortfall(
     };
     let text = format!("{lack}. The gang is requeued at {} unless {remedy}", Time(due.0));
     let is_new = !wrapper.status.message.contains(marker);
-    status.message = message(wrapper, Some(&text));
+    status.tell(message(wrapper, Some(&text)));
     if !is_new && figures(&status.message) == figures(&wrapper.status.message) {
         status.message.clone_from(&wrapper.status.message);
     }

@@ -107,7 +107,7 @@ impl Cluster {
     pub(crate) async fn new() -> Self {
         let cluster = Self::bare();
         cluster.define("ray.io", "RayCluster", "rayclusters", &["v1", "v1alpha1"]).await;
-        install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+        install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default()).await.unwrap();
         cluster
     }
 

@@ -86,6 +86,7 @@ async fn gangs_are_queued_by_priority_with_the_conditions_of_their_api_group() {
         rest(&second),
         json!({
             "filterignore": true, "queuejobstate": "Backoff", "sender": "before [backoff] - Rejoining", "state": "Pending",
+            "position": "1 of 1", "start": "unknown",
             "systempriority": 9, "message": second["message"],
         })
     );
@@ -347,7 +348,9 @@ async fn of_five_hundred_appwrappers_created_at_once_those_that_fit_start_in_ord
 async fn crds_of_another_installer_are_used_and_not_changed() {
     let cluster = Cluster::bare();
     cluster.define("mcad.ibm.com", "AppWrapper", "appwrappers", &["v1beta1"]).await;
-    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default())
+        .await
+        .unwrap();
     let definitions =
         resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
     let theirs = cluster.wait(&definitions, "", "appwrappers.mcad.ibm.com", |_| true).await;

@@ -169,7 +169,9 @@ async fn the_nodes_of_the_sandbox_come_for_a_gang_whose_pods_do_not_exist() {
         ..sandbox::Config::default()
     };
     let _sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
-    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default())
+        .await
+        .unwrap();
     install_provisioning_crd(cluster.client.clone()).await.unwrap();
     let _controller = controller(&cluster, &[ATOMIC]);
     cluster.submit(wrapped("train", 3, 4, &json!({}))).await;

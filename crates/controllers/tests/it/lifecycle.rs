@@ -4,10 +4,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use crate::common::{Cluster, Group, example, ray_clusters, reason, resource, rest, story, wrappers};
+use crate::common::gang_pods::patch_node;
+use crate::common::{
+    Cluster, Group, example, ray_clusters, reason, recording, resource, rest, story, wrappers,
+};
+use api::appwrapper::Columns;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn pods() -> ApiResource {
     resource("v1", "Pod", "pods")
@@ -304,11 +309,65 @@ async fn a_gang_of_another_dispatcher_is_charged_although_its_nodes_are_unknown(
     );
 }
 
+/// A cluster whose definition of `AppWrapper` is of another installer and lacks what MCAD's lacks.
+async fn with_definition_of_mcad() -> Cluster {
+    let cluster = Cluster::bare();
+    small(&cluster).await;
+    let mut definition = api::appwrapper::definition(Group::Codeflare, Columns::Mcad);
+    definition["metadata"]["labels"] = json!({"from": "others"});
+    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+    let fields = definition.pointer_mut(status).unwrap().as_object_mut().unwrap();
+    for added in ["position", "start"] {
+        fields.remove(added).unwrap();
+    }
+    let definitions =
+        resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    cluster.create_as(&definitions, "", definition).await;
+    controllers::install_crds(cluster.client.clone(), &[Group::Codeflare], Columns::Queue).await.unwrap();
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_gang_has_position_and_start_for_the_columns_until_it_starts() {
+    let cluster = Cluster::new().await;
+    small(&cluster).await;
+    let _controller = cluster.controller();
+    cluster.submit(filler("runs", "10")).await;
+    cluster.wait_state(Group::Codeflare, "runs", "Running", "Dispatched").await;
+    cluster.submit(filler("waits", "10")).await;
+    let status = cluster.wait_state(Group::Codeflare, "waits", "Pending", "Backoff").await;
+    assert_eq!((&status["position"], &status["start"]), (&json!("1 of 1"), &json!("unknown")), "{status}");
+    cluster.delete(&wrappers(Group::Codeflare), "default", "runs").await;
+    let status = cluster.wait_state(Group::Codeflare, "waits", "Running", "Dispatched").await;
+    assert_eq!((&status["position"], &status["start"]), (&Value::Null, &Value::Null), "{status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_columns_of_another_installer_stay_and_cost_no_further_writes() {
+    let cluster = with_definition_of_mcad().await;
+    let (client, writes) = recording(&cluster);
+    let _controller = cluster.controller_over(client);
+    cluster.submit(filler("runs", "10")).await;
+    cluster.wait_state(Group::Codeflare, "runs", "Running", "Dispatched").await;
+    cluster.submit(filler("waits", "10")).await;
+    let status = cluster.wait_state(Group::Codeflare, "waits", "Pending", "Backoff").await;
+    assert_eq!(status["position"], Value::Null, "{status}");
+    cluster.settled().await;
+    writes.lock().unwrap().clear();
+    // The figures are due after each change of the world. None of them changes here.
+    for label in ["a", "b", "c"] {
+        patch_node(&cluster, "n", &json!({"metadata": {"labels": {"changes": label}}})).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+    writes.lock().unwrap().retain(|write| write.ends_with("/waits/status"));
+    assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn totals_are_capped_at_the_maximum_of_an_older_crd() {
     let cluster = Cluster::bare();
     small(&cluster).await;
-    let mut definition = api::appwrapper::definition(Group::Codeflare);
+    let mut definition = api::appwrapper::definition(Group::Codeflare, Columns::Queue);
     definition["metadata"]["labels"] = json!({"from": "others"});
     let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
     for total in ["totalcpu", "totalmemory", "totalgpu"] {
@@ -317,7 +376,7 @@ async fn totals_are_capped_at_the_maximum_of_an_older_crd() {
     let definitions =
         resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
     cluster.create_as(&definitions, "", definition).await;
-    controllers::install_crds(cluster.client.clone(), &[Group::Codeflare]).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &[Group::Codeflare], Columns::Queue).await.unwrap();
     let _controller = cluster.controller();
     let mut large = filler("large", "1");
     let template = &mut large["spec"]["resources"]["GenericItems"][0]["generictemplate"];

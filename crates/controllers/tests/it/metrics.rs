@@ -67,7 +67,9 @@ async fn what_is_decided_and_written_is_counted() {
     let nodes: NodeGroup = "count=2,name=n,cpu=4,memory=16Gi".parse().unwrap();
     let config = sandbox::Config { clock: cluster.clock.clone(), nodes: nodes.manifests(), ..<_>::default() };
     let _sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
-    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default())
+        .await
+        .unwrap();
     let (metrics, controller) = start(&cluster, &cluster.client, Config::default());
     cluster.submit(job("large", 0, 1, "5")).await;
     let mut refused = job("refused", 0, 1, "1");

@@ -242,17 +242,17 @@ async fn a_forbidden_watch_is_retried_with_backoff() {
 #[tokio::test(start_paused = true)]
 async fn existing_crds_are_used_without_the_permission_to_install_them() {
     let (cluster, account) = cluster().await;
-    install_crds(account.clone(), &Group::ALL).await.unwrap();
+    install_crds(account.clone(), &Group::ALL, api::appwrapper::Columns::default()).await.unwrap();
     let definitions =
         resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
     let may_not = forbidding(&cluster, |request| {
         let may = request.method() == Method::GET;
         (!may).then(|| denied("patch", "customresourcedefinitions", "apiextensions.k8s.io"))
     });
-    install_crds(may_not.clone(), &Group::ALL).await.unwrap();
+    install_crds(may_not.clone(), &Group::ALL, api::appwrapper::Columns::default()).await.unwrap();
     cluster.delete(&definitions, "", "appwrappers.mcad.ibm.com").await;
     cluster.wait_gone(&definitions, "", "appwrappers.mcad.ibm.com").await;
-    let error = install_crds(may_not, &Group::ALL).await.unwrap_err();
+    let error = install_crds(may_not, &Group::ALL, api::appwrapper::Columns::default()).await.unwrap_err();
     assert!(error.to_string().ends_with("the roles in deploy/rbac.yaml grant it"), "{error}");
 }
 

@@ -37,7 +37,9 @@ async fn simulated() -> (Cluster, Sandbox) {
     let nodes: NodeGroup = "count=2,name=n,cpu=4,memory=16Gi".parse().unwrap();
     let config = Config { clock: cluster.clock.clone(), nodes: nodes.manifests(), ..Config::default() };
     let sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
-    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default())
+        .await
+        .unwrap();
     (cluster, sandbox)
 }
 

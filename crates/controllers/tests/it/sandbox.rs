@@ -16,7 +16,9 @@ async fn simulated() -> (Cluster, Sandbox) {
     let cluster = Cluster::bare();
     let config = Config { clock: cluster.clock.clone(), ..Config::default() };
     let sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
-    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default())
+        .await
+        .unwrap();
     (cluster, sandbox)
 }
 
@@ -224,7 +226,9 @@ async fn pods_are_bound_to_their_planned_nodes() {
     let group: sandbox::NodeGroup = "count=3,name=n,cpu=8,memory=32Gi".parse().unwrap();
     let config = Config { clock: cluster.clock.clone(), nodes: group.manifests(), ..Config::default() };
     let _sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
-    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default())
+        .await
+        .unwrap();
     let _controller = cluster.controller();
     // The scheduler would spread these pods.
     for (name, pods) in [("four", 4), ("ten", 10)] {

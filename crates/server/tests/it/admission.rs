@@ -57,7 +57,13 @@ impl Cluster {
     async fn new() -> Self {
         let server = ApiServer::new(apiserver::Config::default());
         let cluster = Self { service: Service::new(server, Arc::new(jiff::Timestamp::now)) };
-        controllers::install_crds(cluster.as_admin(), &[Group::Codeflare]).await.unwrap();
+        controllers::install_crds(
+            cluster.as_admin(),
+            &[Group::Codeflare],
+            api::appwrapper::Columns::default(),
+        )
+        .await
+        .unwrap();
         let author = |group: &str, plural: &str| {
             vec![
                 rule("workload.codeflare.dev", "appwrappers", &["get", "create", "update", "patch"]),

@@ -56,7 +56,9 @@ impl OnSandbox {
             sandbox::Config { nodes: Vec::new(), clock: clock.clone(), ..sandbox::Config::default() };
         let sandbox = Sandbox::start(client.clone(), no_nodes).await.unwrap();
         let config = Config { clock, ..Config::default() };
-        controllers::install_crds(client.clone(), &config.groups).await.unwrap();
+        controllers::install_crds(client.clone(), &config.groups, api::appwrapper::Columns::default())
+            .await
+            .unwrap();
         behaviour::rbac::grant(&client).await.unwrap();
         let violations: Arc<Mutex<Vec<String>>> = Arc::default();
         let controller = InProcess::new(

@@ -115,7 +115,7 @@ impl World {
             ..sandbox::Config::default()
         };
         let sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
-        install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+        install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default()).await.unwrap();
         let mut world = Self {
             cluster,
             _sandbox: sandbox,

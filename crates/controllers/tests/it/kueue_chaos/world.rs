@@ -106,7 +106,7 @@ impl World {
             ..sandbox::Config::default()
         };
         let sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
-        install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+        install_crds(cluster.client.clone(), &Group::ALL, api::appwrapper::Columns::default()).await.unwrap();
         install(&cluster).await;
         let more = json!({"nodeLabels": {"kubernetes.io/os": "linux"}});
         create(&cluster, "ResourceFlavor", "resourceflavors", "second", more).await;
