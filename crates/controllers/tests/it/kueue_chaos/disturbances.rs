@@ -1,11 +1,11 @@
 //! What careless and hostile authors and operators do besides: references to owners, gates, names of Workloads, limits of the
-//! namespace, nodes, and AppWrappers that compete for the nodes.
+//! namespace, nodes, sets of pods, and AppWrappers that compete for the nodes.
 
-use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use super::world::{World, is_owned, job_kinds, label, name, nth};
+use super::world::{QUEUE_LABEL, World, is_owned, job_kinds, label, name, nth};
 use crate::chaos::rng::Rng;
 use crate::common::jobs::jobs;
 use crate::common::kueue::workloads;
@@ -38,6 +38,28 @@ pub(crate) enum Disturbance {
     DeleteWrapper(u64),
     /// A pod is gone at once.
     DeletePodByForce(u64),
+    /// A `StatefulSet` in a queue.
+    SubmitSet {
+        queue: u64,
+        pods: u64,
+    },
+    /// A `StatefulSet` is scaled by the subresource, as `kubectl scale` does.
+    Scale(u64, u64),
+    DeleteSet(u64),
+    /// The namespace has room for few pods only, or no longer.
+    LimitPods(bool),
+}
+
+/// A disturbance of the later seeds, which know more of them than the first.
+pub(crate) fn draw_more(rng: &mut Rng) -> Disturbance {
+    let nth = rng.next();
+    match rng.within(0, 15) {
+        0..=3 => Disturbance::SubmitSet { queue: nth, pods: rng.within(1, 4) },
+        4..=6 => Disturbance::Scale(nth, rng.within(0, 5)),
+        7 => Disturbance::DeleteSet(nth),
+        8 => Disturbance::LimitPods(rng.percent(50)),
+        _ => draw(rng),
+    }
 }
 
 pub(crate) fn draw(rng: &mut Rng) -> Disturbance {
@@ -53,6 +75,27 @@ pub(crate) fn draw(rng: &mut Rng) -> Disturbance {
         17 => Disturbance::DeleteWrapper(nth),
         _ => Disturbance::DeletePodByForce(nth),
     }
+}
+
+fn resource_quotas() -> ApiResource {
+    resource("v1", "ResourceQuota", "resourcequotas")
+}
+
+pub(crate) fn stateful_sets() -> ApiResource {
+    resource("apps/v1", "StatefulSet", "statefulsets")
+}
+
+/// A `StatefulSet` as the webhook leaves it: its pods wait for their queue.
+fn queued_set(name: &str, queue: &str, replicas: u64) -> Value {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    let labels = json!({"app": name, "kueue.x-k8s.io/managed": "true", QUEUE_LABEL: queue});
+    let annotations = json!({"kueue.x-k8s.io/pod-suspending-parent": "statefulset"});
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": name, "labels": {QUEUE_LABEL: queue}},
+        "spec": {"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": labels, "annotations": annotations},
+                "spec": {"containers": [container], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}}})
 }
 
 fn limit_ranges() -> ApiResource {
@@ -109,6 +152,28 @@ impl World {
                     self.cluster.delete_now(&pods(), "default", name(&pod)).await;
                 }
             }
+            Disturbance::SubmitSet { queue, pods } => {
+                let set = queued_set(&self.next_name(), &self.queue_name(*queue), *pods);
+                self.try_create(&stateful_sets(), set).await;
+            }
+            Disturbance::Scale(number, replicas) => {
+                if let Some(set) = nth(self.list(&stateful_sets()).await, *number) {
+                    let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+                    let api = self.cluster.api(&stateful_sets(), "default");
+                    api.patch_subresource("scale", name(&set), &PatchParams::default(), &scale).await.ok();
+                }
+            }
+            Disturbance::DeleteSet(number) => {
+                if let Some(set) = nth(self.list(&stateful_sets()).await, *number) {
+                    self.delete(&stateful_sets(), name(&set)).await;
+                }
+            }
+            Disturbance::LimitPods(true) => {
+                let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+                    "spec": {"hard": {"pods": "4"}}});
+                self.try_create(&resource_quotas(), quota).await;
+            }
+            Disturbance::LimitPods(false) => self.lift_limit().await,
         }
     }
 
@@ -141,6 +206,7 @@ impl World {
 
     pub(crate) async fn lift_limit(&self) {
         self.delete(&limit_ranges(), "half").await;
+        self.delete(&resource_quotas(), "few").await;
     }
 
     /// What is broken about AppWrappers in a cluster at rest with room for all of them.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::common::kueue::{cluster_queues, condition, workloads};
 use crate::common::queued_pods::pods;
 use crate::common::story;
-use crate::kueue_chaos::disturbances::claims;
+use crate::kueue_chaos::disturbances::{claims, stateful_sets};
 use crate::kueue_chaos::world::{World, job_kinds, label, name};
 
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
@@ -179,9 +179,43 @@ impl World {
             }
         }
         problems.extend(self.broken_wrappers().await);
+        problems.extend(self.broken_sets(&all).await);
         problems.extend(self.broken_pods(&all).await);
         problems.extend(self.held_by_nobody(&all).await);
         problems.extend(self.wrong_figures(&all).await);
+        problems
+    }
+
+    /// Sets of pods that do not run whole, except those whose Workload somebody has deactivated.
+    async fn broken_sets(&self, all: &[DynamicObject]) -> Vec<String> {
+        let (mut problems, pods) = (Vec::new(), self.list(&pods()).await);
+        for set in self.list(&stateful_sets()).await {
+            let own = || all.iter().filter(|workload| is_owned_by(workload, set.metadata.uid.as_ref()));
+            if set.metadata.deletion_timestamp.is_some()
+                || own().any(|one| one.data["spec"]["active"] == false)
+            {
+                continue;
+            }
+            let runs = |pod: &&DynamicObject| {
+                is_owned_by(pod, set.metadata.uid.as_ref()) && !is_over(pod) && !is_gated(pod)
+            };
+            // One that has grown since its admission has the quota of its size then.
+            let granted = |workload: &DynamicObject| {
+                is_true(workload, "Admitted")
+                    .then(|| workload.data["spec"]["podSets"][0]["count"].as_u64())?
+            };
+            let replicas = set.data["spec"]["replicas"].as_u64().unwrap_or(1);
+            let wanted = own().find_map(granted).map_or(replicas, |granted| granted.min(replicas));
+            let runs = u64::try_from(pods.iter().filter(runs).count()).unwrap();
+            if runs != wanted {
+                let told: Vec<_> = own().map(|one| format!("{}: {}", name(one), told(Some(one)))).collect();
+                problems.push(format!(
+                    "{runs} of {wanted} pods of the set {} run, {}",
+                    name(&set),
+                    told.join("; ")
+                ));
+            }
+        }
         problems
     }
 
@@ -229,6 +263,7 @@ impl World {
 
     async fn held_by_nobody(&self, all: &[DynamicObject]) -> Vec<String> {
         let mut owners = self.list(&pods()).await;
+        owners.extend(self.list(&stateful_sets()).await);
         for (kind, _) in job_kinds() {
             owners.extend(self.list(&kind).await);
         }

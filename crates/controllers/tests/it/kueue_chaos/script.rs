@@ -58,6 +58,8 @@ pub(crate) enum Action {
 
 /// From this seed on, there are disturbances as well, and every second cluster is small.
 const DISTURBED: u64 = 1_000;
+/// From this seed on, there are sets of pods and quotas of namespaces among them.
+const WITH_SETS: u64 = 3_000;
 
 /// A run: the queues, and what happens.
 #[derive(Debug, Clone)]
@@ -82,7 +84,12 @@ impl Script {
         if is_disturbed {
             for _ in 0..rng.within(4, 12) {
                 let at = rng.within(0, u64::try_from(actions.len()).unwrap());
-                let disturbance = Action::Disturb(disturbances::draw(&mut rng));
+                let one = if seed < WITH_SETS {
+                    disturbances::draw(&mut rng)
+                } else {
+                    disturbances::draw_more(&mut rng)
+                };
+                let disturbance = Action::Disturb(one);
                 actions.insert(usize::try_from(at).unwrap(), (pause_ms(&mut rng), disturbance));
             }
         }

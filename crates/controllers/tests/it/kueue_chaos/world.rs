@@ -15,6 +15,7 @@ use crate::common::kueue::{cluster_queues, create, install, workloads};
 use crate::common::mortal::Mortal;
 use crate::common::queued_pods::{member, pods, queued_pod};
 use crate::common::{Cluster, Group, resource, wrappers};
+use crate::kueue_chaos::disturbances::stateful_sets;
 use crate::kueue_chaos::script::{Action, Queue, Script, Submission};
 
 const NODES: [&str; 3] = ["n-0", "n-1", "n-2"];
@@ -393,6 +394,9 @@ impl World {
                 self.set_finalizers(&kind, &job, Value::Null).await;
                 self.delete(&kind, name(&job)).await;
             }
+        }
+        for set in self.list(&stateful_sets()).await {
+            self.delete(&stateful_sets(), name(&set)).await;
         }
         for pod in self.list(&pods()).await {
             self.delete(&pods(), name(&pod)).await;
