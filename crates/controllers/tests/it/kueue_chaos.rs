@@ -25,6 +25,8 @@ const SEEDS: (RangeInclusive<u64>, [u64; 6]) = (1..=12, [28, 29, 39, 201, 214, 4
 /// The same for seeds with disturbances.
 const DISTURBED: (RangeInclusive<u64>, [u64; 8]) =
     (1_000..=1_011, [1_017, 1_067, 1_183, 1_223, 1_294, 1_319, 1_393, 1_467]);
+/// The same for seeds with sets of pods.
+const WITH_SETS: (RangeInclusive<u64>, [u64; 1]) = (3_000..=3_005, [3_169]);
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
 const STEP: Duration = Duration::from_secs(30);
@@ -32,7 +34,9 @@ const STEPS_MAX: u32 = 40;
 
 #[test]
 fn after_any_actions_and_a_repair_every_job_that_may_run_runs_and_nobody_holds_quota_without_need() {
-    let seeds = seeds::chosen(SEEDS.0.chain(SEEDS.1).chain(DISTURBED.0).chain(DISTURBED.1));
+    let all =
+        SEEDS.0.chain(SEEDS.1).chain(DISTURBED.0).chain(DISTURBED.1).chain(WITH_SETS.0).chain(WITH_SETS.1);
+    let seeds = seeds::chosen(all);
     let failed = seeds::run(&seeds, |seed| {
         let script = Script::new(seed);
         run(&script).inspect_err(|text| eprintln!("{text}\n{script}"))

@@ -14,8 +14,8 @@ use crate::wire::Stamp;
 /// finished.
 const GRACE: (Duration, Duration) = (Duration::from_mins(5), Duration::from_secs(30));
 
-/// How often a job looks at the cluster of its clusterSelector: it does not own it, so it does not hear of its changes.
-const SELECTED_POLL: Duration = Duration::from_secs(3);
+/// How often a job looks at a cluster of which it does not hear: that of its clusterSelector, or one whose owner reference is gone.
+const POLL: Duration = Duration::from_secs(3);
 
 /// The state of the submitter. Modes without a submitter use `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub(super) fn decide(observed: &Observed<'_>) -> Decision {
         _ => {}
     }
     if matches!(state, "Initializing" | "Running") && job.spec.selected_cluster().is_some() {
-        decision.wake_after(observed.pace.scaled(SELECTED_POLL));
+        decision.wake_after(observed.pace.scaled(POLL));
     }
     if decision.status != job.status {
         set_required_fields(&mut decision.status);
@@ -338,6 +338,8 @@ fn delete_attempt(observed: &Observed<'_>, state: &str, decision: &mut Decision)
         decision.steps.push(Step::DeleteSubmitter);
     }
     if observed.cluster.is_some() || observed.submitter_exists {
+        // Somebody may have removed the owner reference by which their end is noticed.
+        decision.wake_after(observed.pace.scaled(POLL));
         return;
     }
     let status = &mut decision.status;

@@ -96,7 +96,12 @@ fn suspension_resets_the_status_once_cluster_and_submitter_are_deleted() {
     let suspending = RayJob { status: decision.status, ..suspended.clone() };
     let mut observed = observe(&suspending, Some(&ready), 5);
     observed.submitter_exists = true;
-    assert_eq!(decide(&observed).steps, [Step::DeleteCluster, Step::DeleteSubmitter]);
+    let decision = decide(&observed);
+    assert_eq!(decision.steps, [Step::DeleteCluster, Step::DeleteSubmitter]);
+    assert!(
+        decision.wake.is_some(),
+        "KubeRay polls, as nobody may tell it of the end of what it does not own"
+    );
     let decision = decide(&observe(&suspending, None, 5));
     assert_eq!((state(&decision), decision.status.job_id.as_ref()), ("Suspended", None));
     assert_eq!(decision.status.failed, Some(1));
