@@ -21,7 +21,7 @@ use serde_json::Value;
 pub(crate) use canonical::ray_cluster;
 pub use crd::{Columns, definition};
 pub use spec::{Item, Spec, SpecError};
-pub use status::{Condition, State, Status};
+pub use status::{Condition, QueuePlace, State, Status};
 
 use crate::meta::{Meta, null_is_default};
 

@@ -7,7 +7,7 @@ mod shortfall;
 
 use api::MicroTime;
 use api::appwrapper::transition;
-use api::appwrapper::{State, Status};
+use api::appwrapper::{QueuePlace, State, Status};
 use index::{
     CachedPods, GangPod, Index, ObjectKey, Phase, Preemptor, ReservedPlaces, StopReason, Wrapper,
     assignment_to_json,
@@ -192,8 +192,8 @@ fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_fig
     }
     if !wait.is_never {
         let Position { place, of, .. } = wait.position;
-        status.position = format!("{place} of {of}");
-        status.start = wait.start.as_ref().map(ExpectedStart::short).unwrap_or_default();
+        let start = wait.start.as_ref().map(ExpectedStart::short).unwrap_or_default();
+        status.queue = Some(QueuePlace { position: format!("{place} of {of}"), start });
     }
     let same_but_figures = without_figures(&wrapper.status.message) == without_figures(&status.message);
     let slip = wait.slip.as_ref().filter(|slip| !wrapper.status.message.contains(&slip.status_text()));

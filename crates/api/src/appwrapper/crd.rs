@@ -34,8 +34,8 @@ pub enum Columns {
 const COLUMNS: [(&str, &str, &str, u8); 6] = [
     ("State", "string", ".status.state", 0),
     ("Queued", "string", ".status.queuejobstate", 0),
-    ("Position", "string", ".status.position", 0),
-    ("Start", "string", ".status.start", 0),
+    ("Position", "string", ".status.queue.position", 0),
+    ("Start", "string", ".status.queue.start", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Why", "string", ".status.message", 1),
 ];
@@ -254,12 +254,14 @@ fn status() -> Value {
                 "podname": text("Name of the pod."),
                 "conditions": array("Conditions of the pod.", opaque("A condition.")),
             }))),
-            "position": text("Position in the queue while the gang is pending."),
+            "queue": object("The place in the queue while the gang is pending.", json!({
+                "position": text("Position, such as 1 of 3."),
+                "start": text("A time, or unknown."),
+            })),
             "queuejobstate": text("Type of the current condition."),
             "requeueingTimeInSeconds": integer("Time before the next requeue."),
             "running": integer("Tracked pods that run."),
             "sender": text("Step that wrote this status."),
-            "start": text("Start of a pending gang: a time, or unknown."),
             "state": text("Pending, Running, RunningHoldCompletion, Completed, Failed or Deleted."),
             "systempriority": number("Priority."),
             "template": integer("Accepted and not used."),

@@ -30,12 +30,9 @@ pub struct Status {
     /// Why the gang is pending, with amounts, and the defaults that were filled in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Position in its queue while the gang is pending, such as `1 of 3`. For the printer columns; MCAD has none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub position: String,
-    /// Start of a pending gang: a time, `unknown`, or nothing. For the printer columns; MCAD has none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub start: String,
+    /// Its place in the queue while the gang is pending, for the printer columns. MCAD has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueuePlace>,
     /// Priority in thousandths; a plain number on the wire.
     #[serde(rename = "systempriority", with = "thousandths", skip_serializing_if = "is_zero")]
     pub priority_milli: i64,
@@ -75,6 +72,16 @@ pub struct Status {
     /// Number of requeues.
     #[serde(rename = "numberOfRequeueings", skip_serializing_if = "is_zero")]
     pub requeueings: i64,
+}
+
+/// The place of a pending gang in its queue. Both fields are always written: a merge patch keeps fields that are absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueuePlace {
+    /// Its position, such as `1 of 3`.
+    pub position: String,
+    /// Its start: a time, `unknown`, or nothing as long as none was computed.
+    pub start: String,
 }
 
 /// A condition. Its status is always `True`.
@@ -159,11 +166,10 @@ impl Status {
         timestamps
     }
 
-    /// Sets the message. The position and the start of a pending gang are those of its message, so they are cleared.
+    /// Sets the message. The place in the queue is that of the message, so it is cleared.
     pub fn tell(&mut self, message: String) {
         self.message = message;
-        self.position.clear();
-        self.start.clear();
+        self.queue = None;
     }
 
     /// The merge patch from `old` to this status; it removes fields that are absent now. `None` if nothing changed.

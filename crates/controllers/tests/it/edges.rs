@@ -86,7 +86,7 @@ async fn gangs_are_queued_by_priority_with_the_conditions_of_their_api_group() {
         rest(&second),
         json!({
             "filterignore": true, "queuejobstate": "Backoff", "sender": "before [backoff] - Rejoining", "state": "Pending",
-            "position": "1 of 1", "start": "unknown",
+            "queue": {"position": "1 of 1", "start": "unknown"},
             "systempriority": 9, "message": second["message"],
         })
     );

@@ -317,9 +317,7 @@ async fn with_definition_of_mcad() -> Cluster {
     definition["metadata"]["labels"] = json!({"from": "others"});
     let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
     let fields = definition.pointer_mut(status).unwrap().as_object_mut().unwrap();
-    for added in ["position", "start"] {
-        fields.remove(added).unwrap();
-    }
+    fields.remove("queue").unwrap();
     let definitions =
         resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
     cluster.create_as(&definitions, "", definition).await;
@@ -336,10 +334,10 @@ async fn a_pending_gang_has_position_and_start_for_the_columns_until_it_starts()
     cluster.wait_state(Group::Codeflare, "runs", "Running", "Dispatched").await;
     cluster.submit(filler("waits", "10")).await;
     let status = cluster.wait_state(Group::Codeflare, "waits", "Pending", "Backoff").await;
-    assert_eq!((&status["position"], &status["start"]), (&json!("1 of 1"), &json!("unknown")), "{status}");
+    assert_eq!(status["queue"], json!({"position": "1 of 1", "start": "unknown"}), "{status}");
     cluster.delete(&wrappers(Group::Codeflare), "default", "runs").await;
     let status = cluster.wait_state(Group::Codeflare, "waits", "Running", "Dispatched").await;
-    assert_eq!((&status["position"], &status["start"]), (&Value::Null, &Value::Null), "{status}");
+    assert_eq!(status["queue"], Value::Null, "{status}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,7 +349,7 @@ async fn the_columns_of_another_installer_stay_and_cost_no_further_writes() {
     cluster.wait_state(Group::Codeflare, "runs", "Running", "Dispatched").await;
     cluster.submit(filler("waits", "10")).await;
     let status = cluster.wait_state(Group::Codeflare, "waits", "Pending", "Backoff").await;
-    assert_eq!(status["position"], Value::Null, "{status}");
+    assert_eq!(status["queue"], Value::Null, "{status}");
     cluster.settled().await;
     writes.lock().unwrap().clear();
     // The figures are due after each change of the world. None of them changes here.

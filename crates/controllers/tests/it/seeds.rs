@@ -37,7 +37,7 @@ async fn the_second_appwrapper_is_queued_until_the_first_is_deleted() {
         rest(&status),
         json!({
             "filterignore": true, "queuejobstate": "HeadOfLine", "sender": "before ScheduleNext - setHOL", "state": "Pending",
-            "position": "1 of 1", "start": "unknown",
+            "queue": {"position": "1 of 1", "start": "unknown"},
             "message": "needs 20 cpu in total (declared); 12 of 32 cpu are free on 2 eligible nodes. \
                 Position 1 of 1, start unknown: default/raycluster-autoscaler declares no run time \
                 (set spec.schedulingSpec.dispatchDuration.expected)",
