@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 
-use crate::registry::{Resource, Rules};
+use crate::registry::{Resource, Rules, Subresource};
 use crate::server::ApiServer;
 
 /// A response that is being computed.
@@ -35,9 +35,11 @@ impl AggregatedApi {
     }
 }
 
-/// A namespaced resource of an aggregated group.
+/// A resource of an aggregated group.
 #[derive(Debug, Clone, Copy)]
 pub struct AggregatedResource {
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
     /// Its name in paths.
     pub plural: &'static str,
     /// Its name for one object.
@@ -46,6 +48,8 @@ pub struct AggregatedResource {
     pub kind: &'static str,
     /// The verbs that the component handles.
     pub verbs: &'static [&'static str],
+    /// Its only subresource, with the verbs that the component handles.
+    pub subresource: Option<(&'static str, &'static [&'static str])>,
 }
 
 impl ApiServer {
@@ -66,11 +70,15 @@ impl ApiServer {
                 singular: resource.singular.into(),
                 kind: resource.kind.into(),
                 list_kind: format!("{}List", resource.kind),
-                namespaced: true,
+                namespaced: resource.namespaced,
                 short_names: Vec::new(),
                 categories: Vec::new(),
                 verbs: resource.verbs,
-                subresources: Vec::new(),
+                subresources: resource
+                    .subresource
+                    .map(|(name, verbs)| Subresource { name, group: "", version: "", kind: "", verbs })
+                    .into_iter()
+                    .collect(),
                 storage: format!("{}.{group}", resource.plural).into(),
                 stored_as: format!("{group}/{version}"),
                 rules: Rules::DEFAULT, // Nothing is stored, so no rule applies to a write.

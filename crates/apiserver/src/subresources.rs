@@ -51,6 +51,9 @@ impl ApiServer {
         if !subresource.verbs.contains(&verb) {
             return Err(Status::method_not_allowed());
         }
+        if let Some(api) = self.aggregated.get(&(target.group.clone(), target.version.clone())) {
+            return Ok(Answer::Aggregated(api.clone()));
+        }
         match (subresource.name, verb) {
             ("status" | "resize" | "ephemeralcontainers", "get") => self.read(call, target, resource),
             ("status" | "resize" | "ephemeralcontainers", "patch") => {

@@ -7,7 +7,7 @@ use api::appwrapper::{Columns, Group};
 use clap::builder::BoolishValueParser;
 use controllers::{Controller, Meter, Packing, Shutdown};
 use kube::Client;
-use server::{Readiness, Registrar};
+use server::{BoundEndpoint, Planned, Readiness, Registrar};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -29,6 +29,8 @@ pub(crate) struct Args {
     connection: Connection,
     #[command(flatten)]
     dispatch: DispatchArgs,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
     #[command(flatten)]
     kueue: KueueArgs,
     #[command(flatten)]
@@ -80,8 +82,6 @@ struct DispatchArgs {
     no_install: bool,
     #[command(flatten)]
     leader: LeaderElection,
-    #[command(flatten)]
-    endpoint: EndpointArgs,
 }
 
 /// The pause between two attempts to reach a cluster that does not answer.
@@ -90,9 +90,9 @@ const UNREACHABLE_PAUSE: Duration = Duration::from_secs(2);
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
-    let Args { connection, dispatch, kueue, telemetry, traces } = args;
+    let Args { connection, dispatch, endpoint, kueue, telemetry, traces } = args;
     let dispatches = kueue.dispatches();
-    let kueue = kueue.load(!dispatch.no_install, dispatch.endpoint.issuer())?;
+    let kueue = kueue.load(!dispatch.no_install, endpoint.issuer())?;
     let connection = connection.config().await?;
     let traces = traces.start()?;
     let meter = traces.meter();
@@ -102,18 +102,21 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let (stop, stopping) = watch::channel(());
     let mut running = JoinSet::new();
+    let schedules = kueue.as_ref().is_some_and(Kueue::schedules);
+    let plans = Planned { wrappers: dispatches, queues: kueue.as_ref().is_some_and(Kueue::shows_queues) };
+    let mut endpoint = if dispatches || schedules { endpoint.bind(plans).await? } else { None };
     let duties = kueue.as_ref().map(Kueue::duties).transpose()?.unwrap_or_default();
     let telemetry = telemetry.over(kueue.as_ref().map_or_else(Telemetry::default, Kueue::telemetry));
     let mut shared = None;
     if dispatches {
         let cluster =
             Cluster { connection: connection.clone(), client: client.clone(), version, meter: meter.clone() };
-        shared = Some(dispatch.start(&mut running, cluster, &stopping, duties).await?);
+        shared = Some(dispatch.start(&mut running, cluster, &stopping, duties, endpoint.take())?);
     } else {
         println!("muster serves a cluster of version {version}");
     }
     if let Some(kueue) = kueue {
-        let cluster = kueue::Cluster { connection, client, meter };
+        let cluster = kueue::Cluster { connection, client, meter, endpoint };
         running.spawn(kueue.run(cluster, shared, telemetry, stopping.clone()));
     } else if let Some(shared) = shared {
         running.spawn(serve(telemetry, client, shared, until_dropped(&stopping)));
@@ -185,12 +188,13 @@ struct Cluster {
 
 impl DispatchArgs {
     /// Starts to dispatch AppWrappers, and to do `duties` for Kueue's objects, until the sender of `stopping` is dropped.
-    async fn start(
+    fn start(
         self,
         running: &mut JoinSet<Result<()>>,
         Cluster { connection, client, version, meter }: Cluster,
         stopping: &watch::Receiver<()>,
         duties: Duties,
+        endpoint: Option<BoundEndpoint>,
     ) -> Result<SharedController> {
         let election = self.leader.election(duties.lease)?;
         let groups =
@@ -215,7 +219,6 @@ impl DispatchArgs {
             provisioning_classes: self.provisioning_classes,
             ..controllers::Config::default()
         };
-        let endpoint = self.endpoint.bind().await?;
         let controller = Controller::new(client.clone(), config);
         let (server, registrar) =
             endpoint.map(|endpoint| endpoint.open(client.clone(), controller.reports())).unzip();

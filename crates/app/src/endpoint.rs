@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use server::{BoundEndpoint, Endpoint, Issuer, Webhook};
+use server::{BoundEndpoint, Endpoint, Issuer, Planned, Webhook};
 
 use crate::election::duration;
 
@@ -13,7 +13,8 @@ use crate::election::duration;
 #[derive(clap::Args)]
 pub(crate) struct EndpointArgs {
     /// Serve visibility.muster.dev on this address: tenants with rights in one namespace can use `muster why` and
-    /// `muster plan`. The API server forwards their requests over TLS. Example: 0.0.0.0:8443.
+    /// `muster plan`. With the part `scheduler`, visibility.kueue.x-k8s.io is served there, too, unless Kueue's feature gate
+    /// VisibilityOnDemand is off. The API server forwards their requests over TLS. Example: 0.0.0.0:8443.
     #[arg(id = "endpoint", long = "endpoint", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// IP address or DNS name by which the API server reaches the endpoint. Default: the variable `POD_IP`,
@@ -89,11 +90,11 @@ impl EndpointArgs {
         }
     }
 
-    /// Binds the address; `None` if there is no endpoint.
-    pub(crate) async fn bind(self) -> anyhow::Result<Option<BoundEndpoint>> {
+    /// Binds the address; `None` if there is no endpoint. Authors of AppWrappers are reviewed only if those are planned.
+    pub(crate) async fn bind(self, plans: Planned) -> anyhow::Result<Option<BoundEndpoint>> {
         let issuer = self.issuer();
-        let authorizes = self.authorization == Authorization::Webhook;
-        if !authorizes {
+        let authorizes = plans.wrappers && self.authorization == Authorization::Webhook;
+        if plans.wrappers && !authorizes {
             eprintln!(
                 "muster: --authorization=none: the permissions of authors are not checked; who may create AppWrappers in a namespace can create all kinds there that `muster` may create"
             );
@@ -114,7 +115,7 @@ impl EndpointArgs {
         let webhook =
             authorizes.then_some(Webhook { service: self.webhook_service, port: self.webhook_port });
         let (namespace, service) = (self.namespace, self.service);
-        let endpoint = Endpoint { listen, host, namespace, service, webhook, issuer };
+        let endpoint = Endpoint { listen, host, namespace, service, webhook, issuer, plans };
         let bound = endpoint.bind().await.context("the endpoint cannot start; choose another --endpoint")?;
         Ok(Some(bound))
     }

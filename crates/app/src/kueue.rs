@@ -3,31 +3,33 @@
 //! - `parts`: what the process does, by name
 //! - `options`: what the configuration says about the plan and about metrics
 //! - `jobs`: what it says about jobs
+//! - `lease`: the lease of Kueue
 
 mod jobs;
+mod lease;
 mod options;
 mod parts;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::config::{Configuration, GoDuration, Tls};
+use api::kueue::config::{Configuration, Tls};
 use api::kueue::jobs::{JobKind, declare};
 use api::kueue::webhooks::ReviewedKind;
 use controllers::{
-    Controller, JobsConfig, KueueOptions, LeaderElectionConfig, Meter, Metrics, MetricsConfig,
-    ProvisioningConfig, Shutdown,
+    Controller, JobsConfig, KueueOptions, Meter, Metrics, MetricsConfig, ProvisioningConfig, Shutdown,
 };
 use kube::Client;
 use serde_json::Value;
 use server::kueue::{Namespaces, Webhooks};
-use server::{Condition, Issuer, Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
+use server::{
+    BoundEndpoint, Condition, Issuer, Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::controller::until_dropped;
-use crate::election::{LeaseName, identity};
+use crate::election::LeaseName;
 use crate::lease_thread::LeaseThread;
 use crate::telemetry::{Activity, Address, Telemetry, bind};
 use parts::{Kinds, Part};
@@ -222,31 +224,20 @@ impl Kueue {
         })
     }
 
-    /// The lease that a Kueue with this configuration holds while it acts; none if its leader election is off, or if this process
-    /// does not write about Kueue's objects.
-    ///
-    /// # Errors
-    /// The configuration names a lock that is no lease.
-    fn lease(&self) -> Result<Option<LeaseName>> {
-        let fields = &self.configuration.fields;
-        let election = fields.leader_election.clone().unwrap_or_default();
-        if !self.acts() || election.leader_elect != Some(true) {
-            return Ok(None);
-        }
-        if election.resource_lock.as_deref() != Some("leases") {
-            bail!("leaderElection.resourceLock: only leases are supported");
-        }
-        let own = fields.namespace.clone().unwrap_or_default();
-        Ok(Some(LeaseName {
-            namespace: election.resource_namespace.filter(|name| !name.is_empty()).unwrap_or(own),
-            name: election.resource_name.unwrap_or_default(),
-        }))
+    /// Whether Workloads are admitted.
+    pub(crate) fn schedules(&self) -> bool {
+        self.acts == controllers::Kueue::Scheduler
+    }
+
+    /// Whether the queues are shown by Kueue's visibility API.
+    pub(crate) fn shows_queues(&self) -> bool {
+        self.schedules() && self.configuration.gates.enabled("VisibilityOnDemand")
     }
 
     /// Serves and acts until `stopped` completes. With a shared controller, it only serves.
     pub(crate) async fn run(
         self,
-        Cluster { connection, client, meter }: Cluster,
+        Cluster { connection, client, meter, endpoint }: Cluster,
         shared: Option<SharedController>,
         telemetry: Telemetry,
         stopping: watch::Receiver<()>,
@@ -261,7 +252,13 @@ impl Kueue {
             activity.conditions = shared.conditions;
         }
         let leads = activity.leads.clone();
-        let (mut serving, mut registrar, mut watching) = (None, None, JoinSet::new());
+        let (mut serving, mut registrars, mut watching) = (Vec::new(), Vec::new(), JoinSet::new());
+        if let Some(endpoint) = endpoint.filter(|_| self.acts_alone()) {
+            let (server, keeps) = endpoint.open(client.clone(), controller.reports());
+            activity.conditions.push(server.serves());
+            serving.push(tokio::spawn(server.run(until_dropped(&stopping))));
+            registrars.push(keeps);
+        }
         if self.webhooks {
             let (server, keeps) = self.webhook_server(client.clone()).await?;
             activity.conditions.push(server.serves());
@@ -271,8 +268,8 @@ impl Kueue {
                 watching.spawn(watches);
                 webhooks = webhooks.knowing(namespaces);
             }
-            serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
-            registrar = keeps;
+            serving.push(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
+            registrars.extend(keeps);
         }
         let lease = match election {
             _ if !self.acts_alone() => None,
@@ -289,15 +286,15 @@ impl Kueue {
             }
         };
         let mut servers = telemetry.serve(client.clone(), metrics, activity).await?;
-        let actor = Actor { controller, registrar, lease };
+        let actor = Actor { controller, registrars, lease };
         let acting = self.act(client, actor, leads, until_dropped(&stopping));
         let ended = tokio::select! {
             result = acting => result,
             Some(ended) = servers.join_next() => ended.context("a server failed")?.context("a server failed"),
         };
         // When the process stops, reviews that have arrived are answered.
-        if let Some(serving) = serving.filter(|_| ended.is_ok()) {
-            serving.await.context("the webhook server failed")?;
+        for serving in serving.into_iter().filter(|_| ended.is_ok()) {
+            serving.await.context("the server of webhooks or of the endpoint failed")?;
         }
         ended
     }
@@ -305,22 +302,22 @@ impl Kueue {
     async fn act(
         &self,
         client: Client,
-        Actor { controller, registrar, lease }: Actor,
+        Actor { controller, registrars, lease }: Actor,
         leads: Readiness,
         stopped: Shutdown,
     ) -> Result<()> {
         if !self.acts_alone() {
-            let _keeping = keep(registrar, client);
+            let _keeping = keep(registrars, client);
             stopped.await;
             return Ok(());
         }
         let Some(lease) = lease else {
-            let _keeping = keep(registrar, client);
+            let _keeping = keep(registrars, client);
             return Ok(controller.publish_config_and_run(stopped).await?);
         };
         let act = |client: Client, shutdown| async move {
             leads.set();
-            let _keeping = keep(registrar, client.clone());
+            let _keeping = keep(registrars, client.clone());
             controller.with_client(client).publish_config_and_run(shutdown).await
         };
         let led = lease.leadership().lead(&client, stopped, act).await;
@@ -416,26 +413,6 @@ impl Kueue {
             .context("webhook.certDir: the webhooks cannot be served")?;
         Ok((server, None))
     }
-
-    /// The configuration of leader election; `None` if it is off, or if no part needs it.
-    fn election(&self) -> Result<Option<LeaderElectionConfig>> {
-        let Some(LeaseName { namespace, name }) = self.lease()?.filter(|_| !self.is_shared) else {
-            return Ok(None);
-        };
-        let election = self.configuration.fields.leader_election.clone().unwrap_or_default();
-        let config = LeaderElectionConfig {
-            namespace,
-            name,
-            lease_duration: duration(election.lease_duration),
-            renew_deadline: duration(election.renew_deadline),
-            retry_period: duration(election.retry_period),
-            ..LeaderElectionConfig::new(identity()?)
-        };
-        match config.invalid_reason() {
-            Some(reason) => bail!("leaderElection: {reason}"),
-            None => Ok(Some(config)),
-        }
-    }
 }
 
 /// A cluster, how it is reached, and what measures the requests to it.
@@ -443,13 +420,15 @@ pub(crate) struct Cluster {
     pub(crate) connection: kube::Config,
     pub(crate) client: Client,
     pub(crate) meter: Meter,
+    /// The endpoint of a controller that plans Workloads alone.
+    pub(crate) endpoint: Option<BoundEndpoint>,
 }
 
 /// What acts while this process leads.
 struct Actor {
     controller: Controller,
-    /// Keeps the certificate of the webhooks, and registers them.
-    registrar: Option<Registrar>,
+    /// Keep the certificates of the webhooks and of the endpoint, and register them.
+    registrars: Vec<Registrar>,
     lease: Option<LeaseThread>,
 }
 
@@ -466,18 +445,9 @@ pub(crate) fn takes_part(election: &str, lease: &LeaseThread) -> Condition {
     Condition::new(otherwise, move || leadership.takes_part())
 }
 
-/// Runs a registrar until the value is dropped.
-fn keep(registrar: Option<Registrar>, client: Client) -> JoinSet<()> {
-    let mut keeping = JoinSet::new();
-    if let Some(registrar) = registrar {
-        keeping.spawn(registrar.run(client));
-    }
-    keeping
-}
-
-/// A negative duration is zero, which leader election refuses.
-fn duration(duration: Option<GoDuration>) -> Duration {
-    duration.and_then(|duration| Duration::try_from(duration.0).ok()).unwrap_or_default()
+/// Runs registrars until the value is dropped.
+fn keep(registrars: Vec<Registrar>, client: Client) -> JoinSet<()> {
+    registrars.into_iter().map(|registrar| registrar.run(client.clone())).collect()
 }
 
 fn tls_options(tls: &Tls) -> TlsOptions {

@@ -57,9 +57,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         println!("no namespace has a Deployment of Muster, and no controller leads");
     }
     let namespace = installed.or(args.namespace).unwrap_or_else(|| OUTSIDE.into());
-    let removed = server::unregister(&client, &namespace).await;
-    for name in removed.context("cannot remove what Muster has registered")? {
-        println!("removed {name}");
+    let unregistered = server::unregister(&client, &namespace).await;
+    for line in unregistered.context("cannot remove what Muster has registered")? {
+        println!("{line}");
     }
     let mut failed = 0;
     let mut report = |Released { kind, name, result }: Released| match result {

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use sandbox::{NodeGroup, NodePool, Sandbox};
 use serde_json::Value;
 use server::admission::{Admission, WEBHOOK};
-use server::visibility;
+use server::{pending_workloads, visibility};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -267,11 +267,24 @@ fn restart_on_sighup(service: &Service) -> Result<()> {
 fn serve_visibility(service: &Service, controller: &Controller) {
     let resources =
         visibility::RESOURCES.map(|visibility::Resource { plural, singular, kind, verbs, .. }| {
-            AggregatedResource { plural, singular, kind, verbs }
+            AggregatedResource { namespaced: true, plural, singular, kind, verbs, subresource: None }
         });
-    let router = visibility::router(controller.reports());
+    let queues = pending_workloads::RESOURCES.map(|queue| AggregatedResource {
+        namespaced: queue.is_namespaced,
+        plural: queue.plural,
+        singular: queue.singular,
+        kind: pending_workloads::KIND,
+        verbs: &[],
+        subresource: Some((pending_workloads::SUBRESOURCE, pending_workloads::VERBS)),
+    });
+    let router = visibility::router(controller.reports(), true);
     let api = AggregatedApi::new(move |request| Box::pin(visibility::answer(router.clone(), request)));
-    service.with(|server, _| server.aggregate(visibility::GROUP, visibility::VERSION, &resources, api));
+    service.with(|server, _| {
+        for version in pending_workloads::VERSIONS {
+            server.aggregate(pending_workloads::GROUP, version, &queues, api.clone());
+        }
+        server.aggregate(visibility::GROUP, visibility::VERSION, &resources, api);
+    });
 }
 
 /// Reviews AppWrappers, as the webhook of the controller does on a real cluster.

@@ -16,6 +16,7 @@ pub const FILES: &[(&str, &str)] = files![
     "templates/certificates.yaml",
     "templates/deployment.yaml",
     "templates/kueue-rbac.yaml",
+    "templates/kueue-roles.yaml",
     "templates/lease.yaml",
     "templates/prometheusrule.yaml",
     "templates/rbac.yaml",

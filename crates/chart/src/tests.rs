@@ -176,3 +176,48 @@ fn values_that_do_not_fit_the_schema_are_named_with_their_path() {
     let Err(ChartError::Values(faults)) = chart(json!({"kueue": {"jobs": ["jobs"]}})) else { panic!() };
     assert!(faults[0].starts_with("kueue.jobs[0]: \"jobs\" is none of \"batch/job\","), "{faults:?}");
 }
+
+/// The roles that an aggregated role selects.
+fn selected<'a>(objects: &'a [Value], name: &str) -> Vec<&'a Value> {
+    let role = objects.iter().find(|object| object["metadata"]["name"] == name).unwrap();
+    let labels = role["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"].as_object().unwrap();
+    let has = |object: &&Value| labels.iter().all(|(key, value)| object["metadata"]["labels"][key] == *value);
+    objects.iter().filter(|object| object["kind"] == "ClusterRole").filter(has).collect()
+}
+
+#[test]
+fn the_roles_of_kueue_for_admins_and_tenants_are_installed_unless_kueue_has_installed_them() {
+    let values = |in_place| {
+        json!({"appWrappers": {"enabled": false},
+            "kueue": {"enabled": true, "inPlace": in_place, "jobs": ["batch/job", "pod", "deployment"]}})
+    };
+    let objects = chart(values(false)).unwrap().objects().unwrap();
+    let may = |role: &str, group: &str, resource: &str, verb: &str| {
+        selected(&objects, role).into_iter().flat_map(|role| rules(std::slice::from_ref(role))).any(|rule| {
+            let has = |key: &str, text: &str| texts(&rule[key]).contains(text);
+            has("apiGroups", group) && has("resources", resource) && has("verbs", verb)
+        })
+    };
+    let (admin, user, kueue) = ("kueue-batch-admin-role", "kueue-batch-user-role", "kueue.x-k8s.io");
+    let visibility = "visibility.kueue.x-k8s.io";
+    for (role, group, resource, verb, expected) in [
+        (admin, kueue, "clusterqueues", "create", true),
+        (admin, visibility, "clusterqueues/pendingworkloads", "get", true),
+        (user, visibility, "localqueues/pendingworkloads", "get", true),
+        (user, visibility, "clusterqueues/pendingworkloads", "get", false),
+        (user, kueue, "localqueues", "list", true),
+        (user, kueue, "localqueues", "create", false),
+        (user, kueue, "clusterqueues", "get", false),
+        (user, kueue, "workloads", "get", true),
+        (user, kueue, "workloads", "patch", false),
+        (user, "batch", "jobs", "create", true),
+        (user, "", "pods", "create", true),
+        (user, "apps", "deployments", "create", true),
+        (user, "ray.io", "rayjobs", "create", false),
+    ] {
+        assert_eq!(may(role, group, resource, verb), expected, "{role}: {verb} {resource}.{group}");
+    }
+    let in_place = chart(values(true)).unwrap().objects().unwrap();
+    assert!(!names(&in_place, "ClusterRole").iter().any(|name| name.contains("batch")));
+    assert!(names(&in_place, "ClusterRole").contains(&"muster-endpoint".into()));
+}

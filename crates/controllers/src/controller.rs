@@ -52,8 +52,8 @@ pub(crate) use decode_errors::DecodeError;
 pub(crate) use kueue::KueueOutcome;
 pub use observe::Observer;
 pub use reports::{
-    GangKind, GangReport, NewGang, Reported, Reports, WorkloadPlaces, WorkloadReport, WorkloadReportPhase,
-    WrapperPhase, WrapperReport,
+    GangKind, GangReport, NewGang, PendingWorkload, Reported, Reports, WorkloadPlaces, WorkloadQueue,
+    WorkloadReport, WorkloadReportPhase, WrapperPhase, WrapperReport,
 };
 pub(crate) use steps::retry_pause_us;
 

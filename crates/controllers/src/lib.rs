@@ -55,8 +55,8 @@ mod work_queue;
 
 pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
 pub use controller::{
-    Controller, GangKind, GangReport, NewGang, Observer, Reported, Reports, WorkloadPlaces, WorkloadReport,
-    WorkloadReportPhase, WrapperPhase, WrapperReport,
+    Controller, GangKind, GangReport, NewGang, Observer, PendingWorkload, Reported, Reports, WorkloadPlaces,
+    WorkloadQueue, WorkloadReport, WorkloadReportPhase, WrapperPhase, WrapperReport,
 };
 pub use crds::{install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd};
 pub use dry_run::refused_object;

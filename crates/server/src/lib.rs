@@ -8,6 +8,7 @@
 //! instead of reading the cluster again.
 //!
 //! - `visibility`: the resources of the group
+//! - `pending_workloads`: Kueue's group `visibility.kueue.x-k8s.io`, which the endpoint serves, too
 //! - `admission`: the validating webhook for AppWrappers
 //! - `report`: a report about one AppWrapper, as text and as JSON
 //! - `listener`: accepts connections of the API server, on every replica
@@ -35,6 +36,7 @@ mod front_proxy;
 pub mod kueue;
 mod listener;
 mod metrics;
+pub mod pending_workloads;
 mod probes;
 mod registrar;
 mod registration;
@@ -50,7 +52,7 @@ pub use listener::{BoundEndpoint, Endpoint, EndpointError, Server, Webhook};
 pub use metrics::{MetricsServer, MetricsServerError, metrics};
 pub use probes::{Condition, Readiness, probes};
 pub use registrar::Registrar;
-pub use registration::remove_webhook;
+pub use registration::{Planned, remove_webhook};
 pub use report::{Mode, Report};
 pub use uninstall::unregister;
 pub use webhook_server::{Managed, WebhookNames, WebhookServer};

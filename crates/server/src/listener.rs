@@ -11,7 +11,7 @@ use crate::certificates::{Issuer, Purpose, Secret};
 use crate::connections::{self, Stopping};
 use crate::probes::Condition;
 use crate::registrar::{Registered, Registrar};
-use crate::registration::{Registration, WebhookService};
+use crate::registration::{Planned, Registration, WebhookService};
 use crate::serving::{Clients, Handshake, Refresh, Served};
 use crate::visibility;
 
@@ -34,6 +34,8 @@ pub struct Endpoint {
     pub webhook: Option<Webhook>,
     /// Who makes the serving certificate.
     pub issuer: Issuer,
+    /// What the controller plans.
+    pub plans: Planned,
 }
 
 /// The Service through which the API server finds the webhook.
@@ -69,11 +71,11 @@ impl Endpoint {
             .await
             .map_err(|error| EndpointError::Listen(self.listen, error))?;
         let port = listener.local_addr().map_err(|error| EndpointError::Listen(self.listen, error))?.port();
-        let Self { host, namespace, service, webhook, issuer, .. } = self;
+        let Self { host, namespace, service, webhook, issuer, plans, .. } = self;
         let default = if host.parse::<std::net::IpAddr>().is_ok() { WEBHOOK_PORT } else { port };
         let webhook = webhook
             .map(|Webhook { service, port }| WebhookService { name: service, port: port.unwrap_or(default) });
-        let registration = Registration { namespace, service, host, port, webhook };
+        let registration = Registration { namespace, service, host, port, webhook, plans };
         Ok(BoundEndpoint { listener, registration, issuer })
     }
 }
@@ -98,7 +100,7 @@ impl BoundEndpoint {
         let purpose = Purpose { names: registration.server_names(), issuer };
         let webhook = registration.webhook.as_ref().map(|_| admission::router(client.clone()));
         let clients = if webhook.is_some() { Clients::All } else { Clients::Forwarded };
-        let routers = Routers { forwarded: visibility::router(reports), webhook };
+        let routers = Routers { forwarded: visibility::router(reports, registration.plans.queues), webhook };
         let refresh = Refresh::new(client, secret, purpose, clients);
         let registrar = Registrar::new(Registered::Endpoint(registration), &refresh);
         (Server { listener, refresh, routers }, registrar)

@@ -147,7 +147,7 @@ impl Registrar {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
 
     use apiserver::{ApiServer, Service, User};
@@ -163,14 +163,14 @@ mod tests {
 
     use super::*;
     use crate::certificate::ServingCertificate;
-    use crate::registration::WebhookService;
+    use crate::registration::{Planned, WebhookService};
     use crate::serving::Clients;
 
     const NAME: &str = "muster-webhook.muster.svc";
     const LEADER: Issuer = Issuer::Leader(Duration::from_secs(90));
 
     /// The API server in memory; with what a replica reads of the aggregation layer, or without this layer.
-    async fn cluster(aggregates: bool) -> Client {
+    pub(crate) async fn cluster(aggregates: bool) -> Client {
         let server = ApiServer::new(apiserver::Config::default());
         let service = Service::new(server, Arc::new(Timestamp::now));
         let client = Client::new(service.as_user(User::admin()), "default");
@@ -214,6 +214,7 @@ mod tests {
             host: "localhost".into(),
             port: 8443,
             webhook: Some(WebhookService { name: "muster-webhook".into(), port: 8443 }),
+            plans: Planned { wrappers: true, queues: true },
         }
     }
 

@@ -1,5 +1,5 @@
 //! The objects through which the API server finds the endpoint: for the questions that only the leader can answer, a
-//! Service, an `EndpointSlice` if the endpoint has an IP address, and the `APIService`; for the webhook, which every
+//! Service, an `EndpointSlice` if the endpoint has an IP address, and `APIService`s; for the webhook, which every
 //! replica serves, its configuration. The Service of all replicas selects their pods, so it is part of the manifests
 //! (`deploy/webhook.yaml`).
 
@@ -12,6 +12,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use serde_json::{Value, json};
 
 use crate::admission::{PATH, WEBHOOK};
+use crate::pending_workloads::api_services;
 use crate::visibility::{GROUP, VERSION};
 
 /// The field manager of the objects.
@@ -41,6 +42,17 @@ pub(crate) struct Registration {
     pub(crate) port: u16,
     /// Where the API server finds the webhook, if AppWrappers are reviewed.
     pub(crate) webhook: Option<WebhookService>,
+    /// What this controller plans.
+    pub(crate) plans: Planned,
+}
+
+/// What a controller plans, so far as it matters for its endpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct Planned {
+    /// AppWrappers: no other controller serves the webhook that reviews them.
+    pub wrappers: bool,
+    /// The queues of Kueue's API, whose visibility API is served.
+    pub queues: bool,
 }
 
 /// The Service of all replicas.
@@ -65,7 +77,7 @@ impl Registration {
                 put(client, &service, Some(&self.namespace), &webhook.name, self.external_name()).await?;
             }
             put(client, &webhooks(), None, WEBHOOKS, self.webhooks(webhook, authority)).await?;
-        } else {
+        } else if self.plans.wrappers {
             remove_webhook(client).await?;
         }
         put(client, &service, Some(&self.namespace), &self.service, self.service_object()).await?;
@@ -75,11 +87,23 @@ impl Registration {
         }
         let api_service = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
         let name = format!("{VERSION}.{GROUP}");
-        match put(client, &api_service, None, &name, self.api_service(authority)).await {
+        let registered = async {
+            put(client, &api_service, None, &name, self.api_service(authority)).await?;
+            if self.plans.queues {
+                return api_services::take(client, &self.service_of_api(), authority).await;
+            }
+            api_services::leave(client).await.map(drop)
+        };
+        match registered.await {
             // The API server has no aggregation layer.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             result => result,
         }
+    }
+
+    /// The Service as an `APIService` names it.
+    fn service_of_api(&self) -> Value {
+        json!({"namespace": self.namespace, "name": self.service, "port": self.port})
     }
 
     fn has_dns_name(&self) -> bool {
@@ -111,7 +135,7 @@ impl Registration {
         json!({"spec": {
             "group": GROUP, "version": VERSION, "groupPriorityMinimum": 100, "versionPriority": 100,
             "caBundle": base64::engine::general_purpose::STANDARD.encode(authority),
-            "service": {"namespace": self.namespace, "name": self.service, "port": self.port},
+            "service": self.service_of_api(),
         }})
     }
 

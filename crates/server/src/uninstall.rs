@@ -5,10 +5,11 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject};
 
 use crate::kueue::remove_registration;
+use crate::pending_workloads::api_services::{self, Left};
 use crate::registration::{API_SERVICE, WEBHOOKS, resource};
 
-/// Removes the webhook configurations and the endpoint. `namespace` is that of the controller. Returns the removed objects, as kind
-/// and name. Webhook configurations of an installation of Kueue stay.
+/// Removes the webhook configurations and the endpoint. `namespace` is that of the controller. Returns what is done, a line for each
+/// object. Webhook configurations of an installation of Kueue stay, and its APIServices lead to its Service again.
 ///
 /// # Errors
 /// One cannot be removed. The others are gone or are tried by the next call.
@@ -21,6 +22,15 @@ pub async fn unregister(client: &Client, namespace: &str) -> Result<Vec<String>,
     );
     let api_services = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
     let mut removed = remove_registration(client).await?;
+    let mut returned = Vec::new();
+    for left in api_services::leave(client).await? {
+        match left {
+            Left::Removed(name) => removed.push(format!("APIService {name}")),
+            Left::Returned(name, service) => {
+                returned.push(format!("returned APIService {name} to Kueue's Service {service}"));
+            }
+        }
+    }
     for (resource, name) in [(webhooks, WEBHOOKS.to_owned()), (api_services, API_SERVICE.to_owned())] {
         removed.extend(remove(client, &resource, None, &name).await?);
     }
@@ -32,7 +42,7 @@ pub async fn unregister(client: &Client, namespace: &str) -> Result<Vec<String>,
     for (resource, name) in of_endpoint {
         removed.extend(remove(client, &resource, Some(namespace), name).await?);
     }
-    Ok(removed)
+    Ok(removed.into_iter().map(|name| format!("removed {name}")).chain(returned).collect())
 }
 
 async fn remove(

@@ -3,6 +3,8 @@
 //! - `appwrapperreports` (get, list): the status of AppWrappers, as `muster why` prints it
 //! - `appwrapperplans` (create): what would happen to AppWrappers if they were created now, as `muster plan` prints it
 //! - `workloadreports`, `workloadplans`: the same for Workloads, if the controller plans them
+//!
+//! `pending_workloads` has Kueue's group beside it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::pending_workloads;
 use crate::report::{Mode, Report};
 
 /// The API group.
@@ -109,8 +112,9 @@ pub async fn answer(router: Router, request: Request<Bytes>) -> http::Response<B
     http::Response::from_parts(parts, body)
 }
 
-/// Serves the group. The caller has authorized the request.
-pub fn router(reports: Reports) -> Router {
+/// Serves the group, and Kueue's visibility API if the controller plans the queues of Kueue's API. The caller has authorized the
+/// request.
+pub fn router(reports: Reports, serves_queues: bool) -> Router {
     let group = format!("/apis/{GROUP}");
     let version = format!("{group}/{VERSION}");
     let namespace = format!("{version}/namespaces/{{namespace}}");
@@ -121,6 +125,9 @@ pub fn router(reports: Reports) -> Router {
         .route(&version, get(async move || Json(list_of_resources)))
         .route("/healthz", get(async || "ok"));
     let reports = Arc::new(reports);
+    if serves_queues {
+        router = router.merge(pending_workloads::routes(&reports));
+    }
     for resource in served {
         let path = format!("{namespace}/{}", resource.plural);
         let state = Arc::new(Served { reports: reports.clone(), resource });
@@ -286,17 +293,21 @@ fn decode(value: Value, reported: Reported, namespace: &str) -> Result<NewGang, 
 }
 
 /// The response of a controller that has not read the cluster yet.
-fn unready(reports: &Reports) -> Option<Response> {
+pub(crate) fn unready(reports: &Reports) -> Option<Response> {
     let text = "the controller has not read the cluster yet: try again later";
     let unready = || failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", text);
     (!reports.are_ready()).then(unready)
 }
 
+/// The response of a request that failed.
+pub(crate) fn failure(code: StatusCode, reason: &str, message: &str) -> Response {
+    (code, Json(status(code, reason, message))).into_response()
+}
+
 /// A `Status` of Kubernetes.
-fn failure(code: StatusCode, reason: &str, message: &str) -> Response {
-    let status = json!({
+pub(crate) fn status(code: StatusCode, reason: &str, message: &str) -> Value {
+    json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
-    });
-    (code, Json(status)).into_response()
+    })
 }

@@ -2,6 +2,7 @@
 //! created now. `muster why` and `muster plan` print them.
 
 mod kinds;
+mod pending;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use super::forecast::forecast_now;
 use super::planning::plan_until_settled;
 pub use kinds::{GangKind, NewGang};
+pub use pending::{PendingWorkload, WorkloadQueue};
 pub use workloads::{WorkloadPlaces, WorkloadReport, WorkloadReportPhase};
 
 use crate::config::Clock;
@@ -163,6 +165,12 @@ impl Reports {
         let now = self.now();
         let reports = |name: &str| (name.to_owned(), kind.in_namespace(&index, namespace, name, now));
         (names.into_iter().take(most).map(reports).collect(), has_more)
+    }
+
+    /// The pending Workloads of a queue, the next one first; `None` if the queue does not exist.
+    pub fn pending_workloads(&self, queue: &WorkloadQueue) -> Option<Vec<PendingWorkload>> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        pending::pending_workloads(&index, queue, Time(self.now().0))
     }
 
     /// Reports what would happen to objects if they were created now, in this order. They are planned on a copy of

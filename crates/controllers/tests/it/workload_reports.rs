@@ -6,7 +6,8 @@ use crate::common;
 use crate::common::Cluster;
 use crate::common::kueue::*;
 use controllers::{
-    Config, GangKind, Kueue, Observer, WorkloadReportPhase, publish_kueue_options, published_config,
+    Config, Controller, GangKind, Kueue, Observer, WorkloadQueue, WorkloadReportPhase, publish_kueue_options,
+    published_config,
 };
 use kube::api::{Patch, PatchParams};
 use model::GangStatus;
@@ -156,4 +157,35 @@ async fn how_workloads_are_planned_is_published() {
     publish_kueue_options(&cluster.client, &options).await.unwrap();
     let published = published_config(&cluster.client).await.unwrap().unwrap();
     assert_eq!((published.kueue, published.kueue_options), (Kueue::Scheduler, options));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_waits_for_its_victims_is_listed_before_those_that_wait_for_their_turn() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+    let config = Config { kueue: Kueue::Scheduler, clock: cluster.clock.clone(), ..Config::default() };
+    let controller = Controller::new(cluster.client.clone(), config);
+    let reports = controller.reports();
+    let running = tokio::spawn(controller.run(std::future::pending()));
+    submit(&cluster, "victim", "team", 0, 4, 1).await;
+    admitted(&cluster, "victim").await;
+    submit(&cluster, "urgent", "team", 9, 4, 1).await;
+    let evicted = |object: &kube::api::DynamicObject| is(object, "Evicted", "True", "Preempted");
+    cluster.wait(&workloads(), "default", "victim", evicted).await;
+    for (name, priority) in [("later", 1), ("next", 2)] {
+        submit(&cluster, name, "team", priority, 1, 1).await;
+        waits(&cluster, name, "Pending").await;
+    }
+    submit(&cluster, "lost", "nowhere", 5, 1, 1).await;
+    let listed = |queue: WorkloadQueue| {
+        let found = reports.pending_workloads(&queue)?;
+        let row = |of: controllers::PendingWorkload| (of.metadata.name, of.position, of.local_position);
+        Some(found.into_iter().map(row).collect::<Vec<_>>())
+    };
+    let expected = [("urgent", 0, 0), ("next", 0, 1), ("later", 1, 2)];
+    let expected = expected.map(|(name, place, local)| (name.to_owned(), place, local));
+    assert_eq!(listed(WorkloadQueue::Cluster("team".into())), Some(expected.into()));
+    assert_eq!(listed(WorkloadQueue::Local("default".into(), "nowhere".into())), None);
+    assert_eq!(listed(WorkloadQueue::Local("other".into(), "team".into())), None);
+    running.abort();
 }

@@ -281,6 +281,15 @@ impl Index {
         self.figures(uids, name, &queue.spec.resource_groups, !queue.spec.cohort_name.is_empty())
     }
 
+    /// The pending Workloads of a `ClusterQueue`, as its status counts them.
+    pub fn pending_of(&self, cluster_queue: &str) -> impl Iterator<Item = &WorkloadRow> {
+        let local = self.kueue.local_queues.iter();
+        let local = local.filter(move |(_, local)| local.spec.cluster_queue == cluster_queue);
+        let waiting = local.filter_map(|(key, _)| self.kueue.by_queue.get(key)).flatten();
+        let rows = waiting.filter_map(|uid| self.kueue.workloads.get(uid));
+        rows.filter(|row| row.object.status.admission.is_none() && self.queue_of_pending(row).is_some())
+    }
+
     /// The figures of a `LocalQueue`.
     pub fn local_queue_figures(&self, namespace: &str, name: &str) -> LocalQueueFigures {
         let key = (namespace.to_owned(), name.to_owned());

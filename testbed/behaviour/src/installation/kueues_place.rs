@@ -50,9 +50,6 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     done.say("beside a Kueue that runs, Muster waits for its lease and says so");
 
     place.scale_kueue(0).await?;
-    for version in ["v1beta1", "v1beta2"] {
-        place.cluster.delete(&format!("{API_SERVICES}/{version}.visibility.kueue.x-k8s.io")).await?;
-    }
     let authorities = place.authorities().await?;
     place.cluster.patch(SECRET, &json!({"data": null})).await?;
     place.install_muster().await?;
@@ -61,6 +58,7 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     place.has_another_authority(&authorities).await?;
     place.is_kept(&before).await?;
     place.versions().await?;
+    place.shows_what_waits("muster").await?;
     done.say("in Kueue's place, running Jobs run on, and definitions and configurations are Kueue's");
     place.admits(&before).await?;
     done.say("what waited is admitted in its order, and new Jobs and pods wait");
@@ -73,6 +71,7 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     place.kueue_by_helm("upgrade", chart, &[]).await?;
     place.is_kept(&before).await?;
     place.versions().await?;
+    place.shows_what_waits("kueue-visibility-server").await?;
     place.returns().await?;
     place.deletes_a_namespace().await?;
     place.nothing_is_registered().await?;
@@ -223,6 +222,31 @@ impl Release {
             let queues = self.cluster.get(&format!("/apis/kueue.x-k8s.io/{version}/clusterqueues")).await?;
             let queues = queues.context("a version is not served")?;
             ensure!(queues["items"].as_array().is_some_and(|items| items.len() == 1), "{version}: {queues}");
+        }
+        Ok(())
+    }
+
+    /// Kueue's visibility API lists what waits in the queue, in both versions, and is served by this Service.
+    async fn shows_what_waits(&self, service: &str) -> Result<()> {
+        let queue = self.cluster.get(&format!("{QUEUES}/all")).await?.unwrap_or_default();
+        let waiting = queue["status"]["pendingWorkloads"].as_u64().unwrap_or_default();
+        for version in ["v1beta1", "v1beta2"] {
+            let path = format!("{API_SERVICES}/{version}.visibility.kueue.x-k8s.io");
+            self.cluster
+                .until(&format!("{path} of {service}"), async || {
+                    let found = self.cluster.get(&path).await?.unwrap_or_default();
+                    Ok((found["spec"]["service"]["name"] == service).then_some(()))
+                })
+                .await?;
+            let path =
+                format!("/apis/visibility.kueue.x-k8s.io/{version}/clusterqueues/all/pendingworkloads");
+            self.cluster
+                .until(&format!("{waiting} Workloads at {path}"), async || {
+                    let found = self.cluster.get(&path).await?.unwrap_or_default();
+                    let count = found["items"].as_array().map_or(0, Vec::len);
+                    Ok((waiting > 0 && count as u64 == waiting).then_some(()))
+                })
+                .await?;
         }
         Ok(())
     }
