@@ -12,6 +12,7 @@ mod kubeconfig;
 mod kueue;
 mod lease_thread;
 mod packing;
+mod page;
 mod plan;
 mod release;
 mod replay;

@@ -6,14 +6,13 @@ use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::{Group, PLURAL};
 use apiserver::{AggregatedApi, AggregatedResource, ApiServer, Auth, Service, Tls, User, ValidatingWebhook};
 use controllers::{Controller, LeaderElectionConfig, LeaseKeeper, Packing};
-use dashboard::View;
 use jiff::Timestamp;
 use sandbox::{NodeGroup, NodePool, Sandbox};
 use serde_json::Value;
@@ -27,6 +26,7 @@ use tokio::task::JoinError;
 use crate::groups::{PrinterColumns, parse_group};
 use crate::kubeconfig;
 use crate::packing;
+use crate::page;
 use crate::signal::Termination;
 use crate::workdir::WorkDir;
 use crate::{device_tolerations, embedded_kueue};
@@ -191,7 +191,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let controller = Controller::new(client.clone(), config);
     serve_visibility(&service, &controller);
     authorize_authors(&service);
-    let view = source(&controller);
+    let view = page::source(&controller);
     let pages = dashboard::router(view, controller.changes());
     let mut controlling = tokio::spawn(lead(client, controller, stopped_by(stopping.clone())));
     let mut serving = tokio::spawn(apiserver::serve(
@@ -298,12 +298,6 @@ fn authorize_authors(service: &Service) {
         });
         service.with(|server, _| server.validate_with(webhook));
     }
-}
-
-/// The data source of the dashboard.
-fn source(controller: &Controller) -> dashboard::Source {
-    let index = controller.index();
-    Arc::new(move || View::of(index.read().unwrap_or_else(PoisonError::into_inner).world(), Timestamp::now()))
 }
 
 /// The error for a component that ended before the shutdown.

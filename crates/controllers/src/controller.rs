@@ -52,15 +52,15 @@ pub(crate) use decode_errors::DecodeError;
 pub(crate) use kueue::KueueOutcome;
 pub use observe::Observer;
 pub use reports::{
-    GangKind, GangReport, NewGang, PendingWorkload, Reported, Reports, WorkloadPlaces, WorkloadQueue,
-    WorkloadReport, WorkloadReportPhase, WrapperPhase, WrapperReport,
+    GangKind, GangReport, NewGang, PendingWorkload, Reported, Reports, Unplanned, Unqueued, WorkloadPlaces,
+    WorkloadQueue, WorkloadReport, WorkloadReportPhase, WrapperPhase, WrapperReport,
 };
 pub(crate) use steps::retry_pause_us;
 
 use crate::config::{Config, Kueue};
 use crate::error::Error;
 use crate::events::Recorder;
-use crate::jobs::Jobs;
+use crate::jobs::{BlockedJobs, Jobs};
 use crate::kueue::metrics::Totals;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::meter::Metrics;
@@ -92,6 +92,7 @@ pub struct Controller {
     changes: watch::Sender<u64>,
     synced: watch::Sender<bool>,
     totals: Arc<Mutex<Totals>>,
+    blocked_jobs: BlockedJobs,
 }
 
 impl Controller {
@@ -104,6 +105,7 @@ impl Controller {
             changes: watch::Sender::default(),
             synced: watch::Sender::default(),
             totals: Arc::default(),
+            blocked_jobs: BlockedJobs::default(),
         }
     }
 
@@ -122,7 +124,9 @@ impl Controller {
     pub fn reports(&self) -> Reports {
         let (client, clock) = (self.client.clone(), self.config.clock.clone());
         let plans_workloads = self.config.kueue != Kueue::Off;
-        Reports::new(client, clock, self.index.clone(), self.synced.subscribe(), plans_workloads)
+        let (index, synced, blocked) =
+            (self.index.clone(), self.synced.subscribe(), self.blocked_jobs.clone());
+        Reports::new(client, clock, index, synced, blocked, plans_workloads)
     }
 
     /// All metrics of this controller.
@@ -141,7 +145,7 @@ impl Controller {
         self.synced.subscribe()
     }
 
-    /// Sends the generation of the world when it changed or when a new forecast arrived.
+    /// Sends the generation of the world when an object has changed or a new forecast arrived.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -197,7 +201,7 @@ impl Controller {
         State::index(&state.index).enable_dry_runs();
         let mut others = JoinSet::new(); // Aborted when dropped.
         if let Some(jobs) = Jobs::of(&state.client, &state.config) {
-            others.spawn(jobs.run());
+            others.spawn(jobs.telling(self.blocked_jobs, self.changes.clone()).run());
         }
         if let Some(provisioning) = Provisioning::of(&state.client, &state.config) {
             others.spawn(provisioning.run());
@@ -208,12 +212,12 @@ impl Controller {
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             let due = state.sleep();
-            tokio::select! {
+            let has_observed = tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
-                observation = observations.recv() => state.apply(observation),
-                () = due => {}
-            }
+                observation = observations.recv() => { state.apply(observation); true }
+                () = due => false,
+            };
             let (begun, meter) = (Instant::now(), &state.config.meter);
             for (queue, depth) in ["watch events", "results"].into_iter().zip(observations.depths()) {
                 meter.set("queue_depth", &[("queue", queue)], depth);
@@ -236,8 +240,9 @@ impl Controller {
                 .send_if_modified(|synced| std::mem::replace(synced, state.has_synced) != state.has_synced);
             let generation = state.index.read().unwrap_or_else(PoisonError::into_inner).world().generation();
             let has_forecast = std::mem::take(&mut state.has_new_forecast);
-            self.changes
-                .send_if_modified(|sent| std::mem::replace(sent, generation) != generation || has_forecast);
+            // What is not queued changes without the World.
+            let has_changed = |sent: &mut u64| std::mem::replace(sent, generation) != generation;
+            self.changes.send_if_modified(|sent| has_changed(sent) || has_forecast || has_observed);
         }
     }
 }

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use api::kueue::jobs::{CopiedKeys, JobKind};
 use api::selector::LabelSelector;
 use kube::Client;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::config::Config;
@@ -52,6 +52,8 @@ use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
 
+pub use blocked::BlockedJob;
+pub(crate) use blocked::BlockedJobs;
 use objects::{JobKey, Objects};
 use owner::Question;
 pub(crate) use source::JobsSource;
@@ -136,6 +138,10 @@ pub(crate) struct Jobs {
     recorder: Recorder,
     /// What a job was told last that cannot go on. It is told again when it changes.
     told: BTreeMap<JobKey, String>,
+    /// Jobs that get no Workload, for views.
+    blocked: BlockedJobs,
+    /// Tells views that they have changed.
+    changes: watch::Sender<u64>,
     meter: Meter,
 }
 
@@ -168,6 +174,8 @@ impl Jobs {
         Self {
             recorder: Recorder::new(client.clone(), clock.clone(), meter.clone()),
             told: BTreeMap::new(),
+            blocked: BlockedJobs::default(),
+            changes: watch::Sender::default(),
             meter,
             client,
             objects: Objects::of(&config),
@@ -179,6 +187,11 @@ impl Jobs {
             tasks: JoinSet::new(),
             permits: Arc::new(Semaphore::new((*writers).max(1))),
         }
+    }
+
+    /// The same loop, which tells views about jobs that get no Workload.
+    pub(crate) fn telling(self, blocked: BlockedJobs, changes: watch::Sender<u64>) -> Self {
+        Self { blocked, changes, ..self }
     }
 
     /// Runs until it is dropped. Writes under way are aborted then, as in a crash; the next process continues them.
@@ -237,6 +250,7 @@ impl Jobs {
                 continue;
             }
             let step = step::decide(objects, &self.config, &key, now);
+            self.note_blocked(&key, step.as_ref());
             if !matches!(step, Some(JobStep::Write(..) | JobStep::Ask(_))) {
                 self.queue.rest(&key);
             }

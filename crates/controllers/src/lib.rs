@@ -55,15 +55,16 @@ mod work_queue;
 
 pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
 pub use controller::{
-    Controller, GangKind, GangReport, NewGang, Observer, PendingWorkload, Reported, Reports, WorkloadPlaces,
-    WorkloadQueue, WorkloadReport, WorkloadReportPhase, WrapperPhase, WrapperReport,
+    Controller, GangKind, GangReport, NewGang, Observer, PendingWorkload, Reported, Reports, Unplanned,
+    Unqueued, WorkloadPlaces, WorkloadQueue, WorkloadReport, WorkloadReportPhase, WrapperPhase,
+    WrapperReport,
 };
 pub use crds::{install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;
 pub use index::{KueueRules, UsageRules};
-pub use jobs::JobsConfig;
+pub use jobs::{BlockedJob, JobsConfig};
 pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};

@@ -1,5 +1,6 @@
 //! The status of a gang as JSON: for `/api/view` and for `muster why` and `muster plan`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use model::{ExpectedStart, GangKey, GangStatus, PodsPerNode, Slip, Time};
@@ -8,8 +9,8 @@ use serde::Serialize;
 /// The status of a gang. Times are RFC 3339, gangs are `NAMESPACE/NAME`. Fields that do not apply are absent.
 #[derive(Debug, Default, Serialize)]
 pub struct GangStatusView {
-    /// `new`, `waits`, `never fits`, `takes over`, `gives way` or `placed`.
-    pub state: &'static str,
+    /// `new`, `waits`, `never fits`, `takes over`, `gives way` or `placed`; of what is not planned, why.
+    pub state: Cow<'static, str>,
     /// The causes of its shortage, one sentence each, the most important first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
@@ -78,7 +79,7 @@ impl GangStatusView {
         let name = |key: &GangKey| key.to_string();
         let nodes = |PodsPerNode(places): &PodsPerNode| places.clone();
         let time = |time: &Time| time.to_string();
-        let view = Self { state: state_name(status), ..Self::default() };
+        let view = Self { state: state_name(status).into(), ..Self::default() };
         match status {
             GangStatus::New => view,
             GangStatus::Pending(wait) => Self {

@@ -21,7 +21,7 @@ use futures::Stream;
 use tokio::sync::watch;
 
 pub use gang_status::{GangStatusView, PositionView, StartView};
-pub use view::{GangView, NodeView, ResourceView, View};
+pub use view::{GangView, NodeView, ResourceView, Unplanned, Unqueued, View};
 
 /// Minimum interval between two updates of a page: a burst of changes causes one update.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(250);

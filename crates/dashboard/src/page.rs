@@ -5,6 +5,9 @@ use maud::{DOCTYPE, Markup, html};
 use crate::gang_status::StartView;
 use crate::view::{GangView, NodeView, ResourceView, View};
 
+/// So many gangs are shown; the page says how many it leaves out.
+const SHOWN_MAX: usize = 1_000;
+
 /// The whole page.
 pub(crate) fn page(view: &View) -> Markup {
     html! {
@@ -37,9 +40,13 @@ pub(crate) fn body(view: &View) -> Markup {
                     thead {
                         tr { th { "State" } th { "Gang" } th.number { "Priority" } th.number { "Pods" } th.number { "Position" } th { "Start" } th { "Placement, or reason for waiting" } }
                     }
-                    tbody { @for gang in &view.gangs { (gang_row(gang)) } }
+                    tbody { @for gang in view.gangs.iter().take(SHOWN_MAX) { (gang_row(gang)) } }
                 }
             }
+            @if let Some(more) = view.gangs.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
+                p.empty { (more) " more are not shown here; " a href="/api/view" { "the JSON" } " has all of them." }
+            }
+            @if !view.ended.is_empty() { p.empty { (ended(view)) } }
         }
         section aria-labelledby="nodes" {
             h2 id="nodes" { "Nodes" }
@@ -55,7 +62,16 @@ pub(crate) fn body(view: &View) -> Markup {
 /// The summary line: numbers of nodes and gangs.
 pub(crate) fn summary(view: &View) -> String {
     let waiting = view.gangs.iter().filter(|gang| gang.waits).count();
-    format!("{} nodes, {} gangs placed, {waiting} waiting", view.nodes.len(), view.gangs.len() - waiting)
+    let unqueued = view.gangs.iter().filter(|gang| !gang.planned).count();
+    let placed = view.gangs.len() - waiting - unqueued;
+    let unqueued = if unqueued == 0 { String::new() } else { format!(", {unqueued} not queued") };
+    format!("{} nodes, {placed} gangs placed, {waiting} waiting{unqueued}", view.nodes.len())
+}
+
+/// What the table leaves out because it has ended.
+fn ended(view: &View) -> String {
+    let kinds: Vec<_> = view.ended.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    format!("Ended, and not listed: {}.", kinds.join(", "))
 }
 
 fn gang_row(gang: &GangView) -> Markup {
@@ -64,7 +80,7 @@ fn gang_row(gang: &GangView) -> Markup {
             td { span.state { (gang.state) } }
             td { (gang.namespace) "/" strong { (gang.name) } br; small { (gang.kind) } }
             td.number { (gang.priority) }
-            td.number { (gang.pods) }
+            td.number { @if let Some(pods) = gang.pods { (pods) } }
             td.number { @if let Some(position) = &gang.status.position { (position.place) " of " (position.of) } }
             td {
                 @if let Some(start) = &gang.status.start { (start_note(start)) }

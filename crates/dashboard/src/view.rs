@@ -1,7 +1,9 @@
 //! The data of the page: serialized at `/api/view`, and rendered as HTML by `page`.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use model::{Gang, GangState, GangStatus, Node, Quantity, ResourceNames, ResourceVec, Time, World};
+use model::{Gang, GangKey, GangState, GangStatus, Node, Quantity, ResourceNames, ResourceVec, Time, World};
 use serde::Serialize;
 
 use crate::gang_status::{GangStatusView, state_name};
@@ -13,8 +15,34 @@ pub struct View {
     pub generation: u64,
     /// The nodes, ordered by name.
     pub nodes: Vec<NodeView>,
-    /// The gangs: waiting gangs in queue order, then reserved gangs by name.
+    /// The gangs: waiting gangs in queue order, those that are not queued, then reserved gangs by name.
     pub gangs: Vec<GangView>,
+    /// What has ended and is not among the gangs: its number by kind.
+    pub ended: BTreeMap<String, u64>,
+}
+
+/// What the World does not have, since no plan is made for it.
+#[derive(Debug, Clone, Default)]
+pub struct Unplanned {
+    /// Objects that are not queued.
+    pub unqueued: Vec<Unqueued>,
+    /// The number of objects that have ended, by kind.
+    pub ended: BTreeMap<String, u64>,
+}
+
+/// An object that cannot be queued, or that something holds back.
+#[derive(Debug, Clone, Default)]
+pub struct Unqueued {
+    /// Its name.
+    pub key: GangKey,
+    /// Its state, as `muster why -o json` names it.
+    pub state: String,
+    /// Why, one sentence each.
+    pub causes: Vec<String>,
+    /// Priority, rounded down.
+    pub priority: i64,
+    /// Number of pods; `None`: it is not known.
+    pub pods: Option<u64>,
 }
 
 /// One node.
@@ -51,13 +79,16 @@ pub struct GangView {
     /// Name.
     pub name: String,
     /// State, as in [`GangStatusView`].
-    pub state: &'static str,
+    pub state: String,
     /// Whether it waits for capacity.
     pub waits: bool,
+    /// Whether a plan is made for it.
+    pub planned: bool,
     /// Priority, rounded down.
     pub priority: i64,
-    /// Number of pods.
-    pub pods: u64,
+    /// Number of pods; absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<u64>,
     /// Assignment or shortage, as text.
     pub detail: String,
     /// The status as data, with position and expected start.
@@ -66,8 +97,8 @@ pub struct GangView {
 }
 
 impl View {
-    /// The view of the World at `now`. Visits all nodes and gangs.
-    pub fn of(world: &World, now: Timestamp) -> Self {
+    /// The view of the World at `now`, with what it does not have. Visits all nodes and gangs.
+    pub fn of(world: &World, unplanned: Unplanned, now: Timestamp) -> Self {
         let snapshot = world.snapshot(Time(now.as_microsecond()));
         let names = world.resources();
         let nodes = world.nodes().map(|node| node_view(world, names, node)).collect();
@@ -81,8 +112,13 @@ impl View {
             let status = GangStatus::at(&snapshot, &gang.uid, positions.get(&*gang.uid));
             gang_view(gang, &status.unwrap_or(GangStatus::New))
         };
-        let gangs = gangs.iter().map(view).collect();
-        Self { generation: world.generation(), nodes, gangs }
+        let (waiting, others) =
+            gangs.split_at(gangs.partition_point(|gang| gang.state == GangState::Waiting));
+        let Unplanned { mut unqueued, ended } = unplanned;
+        unqueued.sort_by(|a, b| a.key.cmp(&b.key));
+        let unqueued = unqueued.into_iter().map(unqueued_view);
+        let gangs = waiting.iter().map(view).chain(unqueued).chain(others.iter().map(view)).collect();
+        Self { generation: world.generation(), nodes, gangs, ended }
     }
 }
 
@@ -117,13 +153,21 @@ fn gang_view(gang: &Gang, status: &GangStatus) -> GangView {
         kind: gang.key.kind.clone(),
         namespace: gang.key.namespace.clone(),
         name: gang.key.name.clone(),
-        state: state_name(status),
+        state: state_name(status).into(),
         waits: gang.state == GangState::Waiting,
+        planned: true,
         priority: gang.priority.div_euclid(1000),
-        pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
+        pods: Some(gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum()),
         detail: detail(status),
         status: GangStatusView::of(status),
     }
+}
+
+fn unqueued_view(unqueued: Unqueued) -> GangView {
+    let Unqueued { key: GangKey { kind, namespace, name }, state, causes, priority, pods } = unqueued;
+    let (detail, waits, planned) = (causes.join("; "), false, false);
+    let status = GangStatusView { state: state.clone().into(), causes, ..GangStatusView::default() };
+    GangView { kind, namespace, name, state, waits, planned, priority, pods, detail, status }
 }
 
 /// The status as text; the position and start of a waiting gang have columns of their own.

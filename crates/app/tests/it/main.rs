@@ -2,6 +2,7 @@
 
 mod common;
 mod mistakes;
+mod page;
 mod pending_workloads;
 mod release;
 mod shared_controller;

@@ -3,6 +3,7 @@
 
 mod kinds;
 mod pending;
+mod unplanned;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +20,14 @@ use super::forecast::forecast_now;
 use super::planning::plan_until_settled;
 pub use kinds::{GangKind, NewGang};
 pub use pending::{PendingWorkload, WorkloadQueue};
+pub use unplanned::{Unplanned, Unqueued};
 pub use workloads::{WorkloadPlaces, WorkloadReport, WorkloadReportPhase};
 
 use crate::config::Clock;
 use crate::discovery::Resources;
 use crate::error::Error;
 use crate::forbidden::ForbiddenRequest;
+use crate::jobs::BlockedJobs;
 use crate::step;
 use workloads::workload_report;
 
@@ -98,6 +101,7 @@ pub struct Reports {
     clock: Clock,
     index: Arc<RwLock<Index>>,
     synced: watch::Receiver<bool>,
+    blocked_jobs: BlockedJobs,
     /// Whether the controller plans Workloads.
     plans_workloads: bool,
     simulations: Arc<Semaphore>,
@@ -110,10 +114,11 @@ impl Reports {
         clock: Clock,
         index: Arc<RwLock<Index>>,
         synced: watch::Receiver<bool>,
+        blocked_jobs: BlockedJobs,
         plans_workloads: bool,
     ) -> Self {
         let (simulations, waiting) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(SIMULATIONS_MAX)));
-        Self { client, clock, index, synced, plans_workloads, simulations, waiting }
+        Self { client, clock, index, synced, blocked_jobs, plans_workloads, simulations, waiting }
     }
 
     /// Whether this controller plans objects of a kind.
@@ -165,6 +170,13 @@ impl Reports {
         let now = self.now();
         let reports = |name: &str| (name.to_owned(), kind.in_namespace(&index, namespace, name, now));
         (names.into_iter().take(most).map(reports).collect(), has_more)
+    }
+
+    /// What is in no plan.
+    pub fn unplanned(&self) -> Unplanned {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let unplanned = unplanned::unplanned(&index, self.now());
+        Unplanned { blocked_jobs: self.blocked_jobs.all(), ..unplanned }
     }
 
     /// The pending Workloads of a queue, the next one first; `None` if the queue does not exist.

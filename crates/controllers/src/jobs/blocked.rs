@@ -1,12 +1,102 @@
 //! Jobs that get no Workload as they are: what is wrong, and what to change, is a condition of the job beside the Event, which
-//! Kubernetes forgets after an hour.
+//! Kubernetes forgets after an hour. Views get a list of these jobs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use api::kueue::jobs::QUEUEING_BLOCKED;
 use api::kueue::status::{Condition, seconds};
+use model::GangKey;
 use serde_json::{Value, json};
 
+use super::objects::{JobKey, Objects};
 use super::step::{JobEvent, JobStep, View};
 use super::write::Write;
+use super::{Jobs, JobsConfig};
+use crate::watched::Whole;
+
+/// A job that gets no Workload as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockedJob {
+    /// Its name. The name of a group of pods is that of the group.
+    pub key: GangKey,
+    /// What is wrong, and what to change.
+    pub cause: String,
+}
+
+/// The jobs of a controller that get no Workload. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BlockedJobs(Arc<RwLock<BTreeMap<JobKey, BlockedJob>>>);
+
+impl BlockedJobs {
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<BlockedJob> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Notes what is wrong with a job; returns whether anything has changed.
+    fn note(&self, key: &JobKey, blocked: Option<BlockedJob>) -> bool {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        if known == blocked {
+            return false;
+        }
+        let mut jobs = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        match blocked {
+            Some(blocked) => jobs.insert(key.clone(), blocked),
+            None => jobs.remove(key),
+        };
+        true
+    }
+}
+
+impl Jobs {
+    /// Notes whether a job gets a Workload, by the next step about it.
+    pub(super) fn note_blocked(&self, key: &JobKey, step: Option<&JobStep>) {
+        let told = match step {
+            Some(JobStep::Tell(event)) if event.about.is_none() => Some(&event.text),
+            // The last write was refused.
+            Some(JobStep::Write(..)) => self.told.get(key),
+            Some(JobStep::Tell(_) | JobStep::Await(_) | JobStep::Ask(_)) | None => None,
+        };
+        let blocked = without_workload(&self.objects, &self.config, key).and_then(|(key, job)| {
+            let condition = condition(job).filter(|known| known["status"] == "True");
+            let cause = condition.and_then(|known| known["message"].as_str()).map(str::to_owned);
+            Some(BlockedJob { key, cause: cause.or_else(|| told.cloned())? })
+        });
+        if self.blocked.note(key, blocked) {
+            self.changes.send_modify(|_| {});
+        }
+    }
+}
+
+/// A job, or the first pod of a group, without a Workload.
+fn without_workload<'o>(
+    objects: &'o Objects,
+    config: &JobsConfig,
+    key: &JobKey,
+) -> Option<(GangKey, &'o Whole)> {
+    let (at, job, name) = match key {
+        JobKey::Job(of) if objects.workloads_of(of).next().is_none() => {
+            let (at, job) = objects.job(of)?;
+            (at, job, &job.metadata.name)
+        }
+        JobKey::Group { namespace, name } if objects.workload(namespace, name).is_none() => {
+            let (at, job) = *objects.group(namespace, name).first()?;
+            (at, job, name)
+        }
+        JobKey::Job(_) | JobKey::Group { .. } | JobKey::Orphan(_) => return None,
+    };
+    let kind = config.kind(at)?;
+    let group = kind.api_version.split_once('/').map_or(String::new(), |(group, _)| format!(".{group}"));
+    let (kind, namespace) = (format!("{}{group}", kind.plural), job.metadata.namespace.clone());
+    Some((GangKey { kind, namespace, name: name.clone() }, job))
+}
+
+/// The condition of a job that gets no Workload.
+fn condition(job: &Whole) -> Option<&Value> {
+    let conditions = job.value["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == QUEUEING_BLOCKED)
+}
 
 impl View<'_> {
     /// Keeps the condition of a job that gets no Workload, if jobs of its kind have conditions. The Event is recorded with it.
@@ -14,7 +104,7 @@ impl View<'_> {
         if !self.kind.integration.has_conditions() {
             return step;
         }
-        let known = self.conditions().iter().find(|condition| condition["type"] == QUEUEING_BLOCKED);
+        let known = condition(self.job);
         match step {
             JobStep::Tell(told) if is_same(known, &told) => JobStep::Await(None),
             JobStep::Tell(told) => {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use dashboard::View;
+use dashboard::{Unplanned, Unqueued, View};
 use http_body_util::BodyExt;
 use model::{
     Amount, Assignment, Cause, Event, Gang, GangKey, GangState, Hold, Node, Plan, PodSet, Preemption,
@@ -47,15 +47,69 @@ async fn get(app: &axum::Router, path: &str) -> (StatusCode, String) {
 }
 
 fn app(world: &Arc<Mutex<World>>) -> (axum::Router, watch::Sender<u64>) {
+    app_with(world, Unplanned::default())
+}
+
+fn app_with(world: &Arc<Mutex<World>>, unplanned: Unplanned) -> (axum::Router, watch::Sender<u64>) {
     let (sender, changes) = watch::channel(0);
     let world = Arc::clone(world);
-    (
-        dashboard::router(
-            Arc::new(move || View::of(&world.lock().unwrap(), jiff::Timestamp::UNIX_EPOCH)),
-            changes,
-        ),
-        sender,
-    )
+    let view = move || View::of(&world.lock().unwrap(), unplanned.clone(), jiff::Timestamp::UNIX_EPOCH);
+    (dashboard::router(Arc::new(view), changes), sender)
+}
+
+#[tokio::test]
+async fn what_is_not_planned_is_listed_behind_what_waits_and_what_has_ended_is_counted() {
+    let unqueued = |name: &str, causes: &[&str]| Unqueued {
+        key: GangKey { kind: "workloads.kueue.x-k8s.io".into(), namespace: "team".into(), name: name.into() },
+        state: "not queued".into(),
+        causes: causes.iter().map(|cause| (*cause).to_owned()).collect(),
+        priority: 7,
+        pods: None,
+    };
+    let unplanned = Unplanned {
+        unqueued: vec![
+            unqueued("lost", &["LocalQueue <x> doesn't exist", "create it"]),
+            unqueued("held", &["it is deactivated: spec.active is false"]),
+        ],
+        ended: [("jobs".into(), 3), ("workloads.kueue.x-k8s.io".into(), 1)].into(),
+    };
+    let (app, _changes) = app_with(&Arc::new(Mutex::new(world())), unplanned);
+    let (_, page) = get(&app, "/").await;
+    for text in [
+        "2 nodes, 0 gangs placed, 1 waiting, 2 not queued",
+        "<span class=\"state\">not queued</span>",
+        "<td>LocalQueue &lt;x&gt; doesn't exist; create it</td>",
+        "<td>it is deactivated: spec.active is false</td>",
+        "Ended, and not listed: 3 jobs, 1 workloads.kueue.x-k8s.io.",
+    ] {
+        assert!(page.contains(text), "{text} is not in {page}");
+    }
+    assert!(!page.contains("more are not shown"), "{page}");
+    let (_, json) = get(&app, "/api/view").await;
+    let view: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let names: Vec<_> = view["gangs"].as_array().unwrap().iter().map(|gang| &gang["name"]).collect();
+    assert_eq!(names, ["<b>wide</b>", "held", "lost"]);
+    assert_eq!(view["gangs"][1]["standing"]["state"], "not queued");
+    assert_eq!(view["ended"]["jobs"], 3);
+}
+
+#[tokio::test]
+async fn the_page_of_many_gangs_says_how_many_it_leaves_out_and_where_they_are() {
+    let one = |at: usize| Unqueued {
+        key: GangKey { name: format!("gang-{at:05}"), ..GangKey::default() },
+        ..Unqueued::default()
+    };
+    let unplanned = Unplanned { unqueued: (0..10_000).map(one).collect(), ..Unplanned::default() };
+    let (app, _changes) = app_with(&Arc::new(Mutex::new(world())), unplanned);
+    let (_, page) = get(&app, "/").await;
+    assert_eq!(page.matches("<strong>").count(), 1_000);
+    assert!(page.contains("1 waiting, 10000 not queued"));
+    assert!(
+        page.contains("9001 more are not shown here; <a href=\"/api/view\">the JSON</a> has all of them.")
+    );
+    let (_, json) = get(&app, "/api/view").await;
+    let view: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(view["gangs"].as_array().unwrap().len(), 10_001);
 }
 
 #[tokio::test]
