@@ -14,7 +14,7 @@ use crate::election::duration;
 pub(crate) struct EndpointArgs {
     /// Serve visibility.muster.dev on this address: tenants with rights in one namespace can use `muster why` and
     /// `muster plan`. With the part `scheduler`, visibility.kueue.x-k8s.io is served there, too, unless Kueue's feature gate
-    /// VisibilityOnDemand is off. The API server forwards their requests over TLS. Example: 0.0.0.0:8443.
+    /// `VisibilityOnDemand` is off. The API server forwards their requests over TLS. Example: 0.0.0.0:8443.
     #[arg(id = "endpoint", long = "endpoint", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// IP address or DNS name by which the API server reaches the endpoint. Default: the variable `POD_IP`,

@@ -307,17 +307,17 @@ impl Kueue {
         stopped: Shutdown,
     ) -> Result<()> {
         if !self.acts_alone() {
-            let _keeping = keep(registrars, client);
+            let _keeping = keep(registrars, &client);
             stopped.await;
             return Ok(());
         }
         let Some(lease) = lease else {
-            let _keeping = keep(registrars, client);
+            let _keeping = keep(registrars, &client);
             return Ok(controller.publish_config_and_run(stopped).await?);
         };
         let act = |client: Client, shutdown| async move {
             leads.set();
-            let _keeping = keep(registrars, client.clone());
+            let _keeping = keep(registrars, &client);
             controller.with_client(client).publish_config_and_run(shutdown).await
         };
         let led = lease.leadership().lead(&client, stopped, act).await;
@@ -446,7 +446,7 @@ pub(crate) fn takes_part(election: &str, lease: &LeaseThread) -> Condition {
 }
 
 /// Runs registrars until the value is dropped.
-fn keep(registrars: Vec<Registrar>, client: Client) -> JoinSet<()> {
+fn keep(registrars: Vec<Registrar>, client: &Client) -> JoinSet<()> {
     registrars.into_iter().map(|registrar| registrar.run(client.clone())).collect()
 }
 

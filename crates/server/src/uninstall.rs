@@ -9,7 +9,7 @@ use crate::pending_workloads::api_services::{self, Left};
 use crate::registration::{API_SERVICE, WEBHOOKS, resource};
 
 /// Removes the webhook configurations and the endpoint. `namespace` is that of the controller. Returns what is done, a line for each
-/// object. Webhook configurations of an installation of Kueue stay, and its APIServices lead to its Service again.
+/// object. Webhook configurations of an installation of Kueue stay, and what it has registered of APIs leads to its Service again.
 ///
 /// # Errors
 /// One cannot be removed. The others are gone or are tried by the next call.

@@ -46,7 +46,7 @@ async fn create(client: &Client, path: &str, kind: &str, name: &str, spec: Value
     send(client, "POST", &format!("{KUEUE}/{path}"), "", &object).await.unwrap();
 }
 
-/// A ClusterQueue `shared` of four CPUs with the LocalQueues `a` and `b`.
+/// A ClusterQueue `shared` of four CPUs with two local queues, `a` and `b`.
 async fn queues(client: &Client) {
     create(client, "resourceflavors", "ResourceFlavor", "main", json!({})).await;
     let quota = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "main", "resources": [{"name": "cpu", "nominalQuota": 4}]}]}]);
