@@ -29,6 +29,7 @@ mod pods;
 mod reserved_places;
 mod reserved_quota;
 mod selectors;
+mod similar;
 mod spec_summary;
 mod translate;
 mod volumes;

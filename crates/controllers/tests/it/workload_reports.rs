@@ -193,3 +193,28 @@ async fn a_workload_that_waits_for_its_victims_is_listed_before_those_that_wait_
     assert_eq!(listed(WorkloadQueue::Local("other".into(), "team".into())), None);
     running.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_misspelled_resource_or_flavor_is_told_with_the_name_that_it_resembles() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    let _controller = kueue_controller(&cluster);
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpus": 1}}});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    let spec = json!({"queueName": "team", "active": true,
+        "podSets": [{"name": "main", "count": 1, "template": template}]});
+    create(&cluster, "Workload", "workloads", "typo", spec).await;
+    waits(&cluster, "typo", "Pending").await;
+    let observed = observer(&cluster).await;
+    let meant = observed.why("default", "typo")[0].workload().unwrap().meant.clone();
+    observed.close().await;
+    assert_eq!(meant.as_deref(), Some("did you mean cpu, for which it has quota?"));
+
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "defualt",
+        "resources": [{"name": "cpu", "nominalQuota": 4}]}]}]);
+    patch(&cluster, "ClusterQueue", "clusterqueues", "team", json!({"spec": {"resourceGroups": groups}}))
+        .await;
+    let expected =
+        "Can't admit new workloads: references missing ResourceFlavor(s): defualt. Did you mean default?";
+    assert_eq!(not_queued(&cluster, "typo").await, ["ClusterQueue team is inactive", expected]);
+}

@@ -1,10 +1,12 @@
 //! Why Workloads cannot be queued.
 
 use api::kueue::jobs::GATED_BY;
+use api::kueue::objects::ClusterQueue;
 use api::selector::LabelSelector;
 
 use super::WorkloadRow;
 use crate::Index;
+use crate::similar::similar;
 
 /// Why a Workload cannot be queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +66,8 @@ impl Index {
         let activity = self.cluster_queue_activity(queue);
         if !activity.is_active {
             let text = format!("ClusterQueue {queue} is inactive");
-            return queue_blocker(BlockerKind::Suspended, text, activity.message);
+            let remedy = format!("{}{}", activity.message, self.meant_flavors(cluster_queue));
+            return queue_blocker(BlockerKind::Suspended, text, remedy);
         }
         let labels = self.selectors.observed_namespace(row.namespace());
         let selector = cluster_queue.spec.namespace_selector.as_ref().map(LabelSelector::read);
@@ -84,6 +87,23 @@ impl Index {
             .clone()
             .or_else(|| self.slice_blocker(row))
             .and_then(|text| blocker(BlockerKind::Invalid, text))
+    }
+
+    /// What the names of missing flavors of a queue resemble.
+    fn meant_flavors(&self, queue: &ClusterQueue) -> String {
+        let named =
+            queue.spec.resource_groups.iter().flat_map(|group| &group.flavors).map(|flavor| &flavor.name);
+        let missing = named.filter(|name| !self.kueue.flavors.contains_key(*name));
+        let known = || self.kueue.flavors.keys().map(String::as_str);
+        let meant = missing.filter_map(|name| Some(format!(" Did you mean {}?", similar(name, known())?)));
+        meant.collect()
+    }
+
+    /// The resource for which the queue of a Workload has quota, if the Workload asks for one of a similar name without quota.
+    pub fn meant_resource(&self, row: &WorkloadRow, resource: &str) -> Option<&str> {
+        let queue = self.cluster_queue(self.cluster_queue_of(row)?)?;
+        let covered = queue.spec.resource_groups.iter().flat_map(|group| &group.covered_resources);
+        similar(resource, covered.map(String::as_str))
     }
 
     /// The controllers that hold a Workload back, as its annotation names them.

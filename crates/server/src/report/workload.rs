@@ -11,7 +11,7 @@ use super::Mode;
 
 /// Lines for a reader.
 pub(super) fn text(report: &WorkloadReport, mode: Mode) -> String {
-    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped } = report;
+    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped, meant } = report;
     let is_actual = mode == Mode::Actual;
     let mut lines = match phase {
         WorkloadReportPhase::Pending(None) => {
@@ -38,6 +38,7 @@ pub(super) fn text(report: &WorkloadReport, mode: Mode) -> String {
         ],
         WorkloadReportPhase::Ended(cause) => vec![format!("has ended: {cause}")],
     };
+    lines.extend(meant.clone());
     lines.push(match (local_queue.as_str(), cluster_queue) {
         ("", _) => "it names no LocalQueue".into(),
         (local, Some(cluster)) => format!("LocalQueue {local} of ClusterQueue {cluster}"),
@@ -104,7 +105,7 @@ fn pod_set(set: &PodSetAssignment) -> String {
 
 /// The fields of `-o json`.
 pub(super) fn value(report: &WorkloadReport) -> Value {
-    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped } = report;
+    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped, meant } = report;
     let mut value = match phase {
         WorkloadReportPhase::Pending(status) => {
             json!(status.as_ref().map_or_else(|| GangStatusView::of(&GangStatus::New), GangStatusView::of))
@@ -123,6 +124,9 @@ pub(super) fn value(report: &WorkloadReport) -> Value {
     }
     if let Some(stopped) = stopped {
         value["stopped"] = json!(stopped);
+    }
+    if let Some(meant) = meant {
+        value["meant"] = json!(meant);
     }
     value
 }

@@ -6,7 +6,7 @@ use api::kueue::status::{
     Status,
 };
 use index::{Index, WorkloadPhase, WorkloadRow};
-use model::{GangKey, GangStatus, Time, Verdict};
+use model::{Cause, GangKey, GangStatus, QuotaCause, Time, Verdict};
 
 use crate::config::KueueOptions;
 use crate::kueue::step::{self, WorkloadStep};
@@ -24,6 +24,8 @@ pub struct WorkloadReport {
     pub phase: WorkloadReportPhase,
     /// Why and when it was evicted last, if it was.
     pub stopped: Option<String>,
+    /// What a name that does not exist resembles.
+    pub meant: Option<String>,
 }
 
 /// The phase of a Workload in its report.
@@ -70,6 +72,7 @@ pub(super) fn workload_report(index: &Index, row: &WorkloadRow, now: MicroTime) 
         key: row.key(),
         local_queue: row.object.spec.queue_name.clone(),
         cluster_queue: index.cluster_queue_of(row).map(str::to_owned),
+        meant: meant(index, row, &phase),
         stopped: evicted.map(|evicted| {
             let text = evicted.message.trim_start_matches("Previously: ");
             dated(&with_names(index, text), evicted)
@@ -89,6 +92,16 @@ fn with_names(index: &Index, text: &str) -> String {
         Some(format!("{start}Workload {}/{}{end}", meta.namespace, meta.name))
     };
     named().unwrap_or_else(|| text.to_owned())
+}
+
+/// The resource that was meant by one for which the queue has no quota.
+fn meant(index: &Index, row: &WorkloadRow, phase: &WorkloadReportPhase) -> Option<String> {
+    let WorkloadReportPhase::Pending(Some(GangStatus::Pending(wait))) = phase else { return None };
+    wait.shortage.causes.iter().find_map(|cause| {
+        let Cause::Quota(QuotaCause::Undeclared { resource, .. }) = cause else { return None };
+        let meant = index.meant_resource(row, resource)?;
+        Some(format!("did you mean {meant}, for which it has quota?"))
+    })
 }
 
 fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhase {
