@@ -166,7 +166,7 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
 }
 
 /// Formats seconds in at most two units, like `duration.HumanDuration`.
-fn human(seconds: i64) -> String {
+pub fn human(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |whole: i64, unit: &str, part: i64, part_unit: &str| match part {
         0 => format!("{whole}{unit}"),

@@ -52,8 +52,9 @@ pub(crate) use decode_errors::DecodeError;
 pub(crate) use kueue::KueueOutcome;
 pub use observe::Observer;
 pub use reports::{
-    GangKind, GangReport, NewGang, PendingWorkload, Reported, Reports, Unplanned, Unqueued, WorkloadPlaces,
-    WorkloadQueue, WorkloadReport, WorkloadReportPhase, WrapperPhase, WrapperReport,
+    GangKind, GangObject, GangReport, NewGang, NodeAmounts, NodeReport, Page, PendingWorkload, QuotaGroup,
+    Reported, Reports, Unplanned, Unqueued, WorkloadPlaces, WorkloadQueue, WorkloadReport,
+    WorkloadReportPhase, WrapperPhase, WrapperReport,
 };
 pub(crate) use steps::retry_pause_us;
 

@@ -119,20 +119,23 @@ impl ForbiddenRequest {
     }
 }
 
+impl ForbiddenRequest {
+    /// Who lacks which permission.
+    pub fn missing(&self) -> String {
+        let user = if self.user.is_empty() { "this controller" } else { &self.user };
+        let group = if self.group.is_empty() { String::new() } else { format!(" of {}", self.group) };
+        let place = match &self.namespace {
+            Some(namespace) => format!("in namespace {namespace}"),
+            None => "in all namespaces".into(),
+        };
+        let detail = if self.detail.is_empty() { String::new() } else { format!(" ({})", self.detail) };
+        format!("{user} cannot {} {}{group} {place}{detail}", self.verb, self.resource)
+    }
+}
+
 impl fmt::Display for ForbiddenRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let user = if self.user.is_empty() { "this controller" } else { &self.user };
-        write!(f, "{PREFIX}{user} cannot {} {}", self.verb, self.resource)?;
-        if !self.group.is_empty() {
-            write!(f, " of {}", self.group)?;
-        }
-        match &self.namespace {
-            Some(namespace) => write!(f, " in namespace {namespace}")?,
-            None => f.write_str(" in all namespaces")?,
-        }
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
-        }
+        write!(f, "{PREFIX}{}", self.missing())?;
         if self.is_in_base_role() {
             f.write_str("; the roles in deploy/rbac.yaml grant it")
         } else {

@@ -4,7 +4,7 @@
 
 mod workload;
 
-use controllers::{GangReport, WrapperPhase, WrapperReport};
+use controllers::{GangObject, GangReport, WrapperPhase, WrapperReport};
 use dashboard::GangStatusView;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -30,17 +30,28 @@ pub struct Report {
 impl Report {
     /// Writes a report of the controller in both forms.
     pub fn new(report: &GangReport, mode: Mode) -> Self {
-        match report {
-            GangReport::Wrapper(report) => Self { text: text(report, mode), status: value(report) },
-            GangReport::Workload(report) => {
-                Self { text: workload::text(report, mode), status: workload::value(report) }
-            }
-        }
+        let (text, mut status) = match report {
+            GangReport::Wrapper(report) => (text(report, mode), value(report)),
+            GangReport::Workload(report) => (workload::text(report, mode), workload::value(report)),
+        };
+        describe(&mut status, report.object());
+        Self { text, status }
+    }
+}
+
+/// Adds what the object is.
+fn describe(status: &mut Value, object: &GangObject) {
+    let GangObject { named: (kind, name), created, priority, pods } = object;
+    status["object"] = json!(format!("{kind}/{name}"));
+    status["priority"] = json!(priority);
+    status["pods"] = json!(pods);
+    if let Some(created) = created {
+        status["created"] = json!(created.to_string());
     }
 }
 
 fn text(report: &WrapperReport, mode: Mode) -> String {
-    let WrapperReport { key, phase, stopped, moved, denied, unplanned } = report;
+    let WrapperReport { key, phase, stopped, moved, denied, unplanned, object: _ } = report;
     let status_text = match (phase, mode) {
         (WrapperPhase::Queued(status), Mode::Actual) => status.describe(),
         (WrapperPhase::Queued(status), Mode::Simulated) => status.describe_outcome(),
@@ -64,7 +75,7 @@ fn text(report: &WrapperReport, mode: Mode) -> String {
 }
 
 fn value(report: &WrapperReport) -> Value {
-    let WrapperReport { key, phase, stopped, moved, denied, unplanned } = report;
+    let WrapperReport { key, phase, stopped, moved, denied, unplanned, object: _ } = report;
     let mut value = match phase {
         WrapperPhase::Queued(status) => json!(GangStatusView::of(status)),
         WrapperPhase::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),

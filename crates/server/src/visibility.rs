@@ -1,6 +1,7 @@
 //! The group `visibility.muster.dev`, version `v1beta1`. Its resources are namespaced and not stored.
 //!
-//! - `appwrapperreports` (get, list): the status of AppWrappers, as `muster why` prints it
+//! - `appwrapperreports` (get, list): the status of AppWrappers, as `muster why` and `muster get gangs` print it; a list is of a
+//!   namespace or of all, in pages
 //! - `appwrapperplans` (create): what would happen to AppWrappers if they were created now, as `muster plan` prints it
 //! - `workloadreports`, `workloadplans`: the same for Workloads, if the controller plans them
 //!
@@ -17,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
-use controllers::{Error, GangKind, GangReport, NewGang, Reported, Reports};
+use controllers::{Error, GangKind, GangReport, NewGang, Page, Reported, Reports};
 use http::Request;
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
@@ -95,8 +96,10 @@ pub fn resources(reports: &Reports) -> Vec<Resource> {
 
 /// Most objects of one plan.
 const PLANNED_MAX: usize = 100;
-/// Most items of a page of a list, and their number when the request sets no `limit`.
-const PAGE_MAX: usize = 500;
+/// The number of items of a page of a list when the request sets no `limit`.
+const PAGE: usize = 500;
+/// Most items of a page: while it is made, the controller does not act.
+pub const PAGE_MAX: usize = 5_000;
 /// Largest request body: the limit of kube-apiserver.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
@@ -133,7 +136,11 @@ pub fn router(reports: Reports, serves_queues: bool) -> Router {
         let state = Arc::new(Served { reports: reports.clone(), resource });
         router = if resource.field.is_empty() {
             let one = get(one).with_state(state.clone());
-            router.route(&path, get(list).with_state(state)).route(&format!("{path}/{{name}}"), one)
+            let everywhere = get(list_everywhere).with_state(state.clone());
+            router
+                .route(&format!("{version}/{}", resource.plural), everywhere)
+                .route(&path, get(list).with_state(state))
+                .route(&format!("{path}/{{name}}"), one)
         } else {
             router.route(&path, post(plan).with_state(state))
         };
@@ -172,6 +179,8 @@ fn object(kind: &str, namespace: &str, name: Option<&str>) -> Value {
 
 fn report_object(kind: &str, namespace: &str, name: &str, reports: &[Report]) -> Value {
     let mut object = object(kind, namespace, Some(name));
+    object["metadata"]["creationTimestamp"] =
+        reports.first().map_or(Value::Null, |report| report.status["created"].clone());
     object["reports"] = json!(reports);
     object
 }
@@ -199,9 +208,9 @@ async fn one(State(served): State<Arc<Served>>, Path((namespace, name)): Path<(S
 
 /// The parameters of a list.
 #[derive(Debug, Deserialize)]
-struct Page {
+struct ListParameters {
     limit: Option<usize>,
-    /// The name after which the page begins.
+    /// The namespace and the name after which the page begins.
     #[serde(default, rename = "continue")]
     after: String,
 }
@@ -209,23 +218,47 @@ struct Page {
 async fn list(
     State(served): State<Arc<Served>>,
     Path(namespace): Path<String>,
-    Query(page): Query<Page>,
+    Query(parameters): Query<ListParameters>,
 ) -> Response {
-    let Served { reports, resource } = &*served;
+    page(&served, Some(&namespace), &parameters)
+}
+
+async fn list_everywhere(
+    State(served): State<Arc<Served>>,
+    Query(parameters): Query<ListParameters>,
+) -> Response {
+    page(&served, None, &parameters)
+}
+
+/// A page of a namespace, or of all. An item has the reports about the objects of a name.
+fn page(served: &Served, namespace: Option<&str>, parameters: &ListParameters) -> Response {
+    let Served { reports, resource } = served;
     if let Some(unready) = unready(reports) {
         return unready;
     }
-    let limit = page.limit.filter(|limit| *limit > 0).unwrap_or(PAGE_MAX).min(PAGE_MAX);
-    let (found, has_more) = reports.page(resource.reported, &namespace, &page.after, limit);
-    let next = found.keys().next_back().filter(|_| has_more).cloned();
-    let item =
-        |(name, found): (&String, &Vec<_>)| report_object(resource.kind, &namespace, name, &actual(found));
-    let items: Vec<Value> = found.iter().map(item).collect();
+    let most = parameters.limit.filter(|limit| *limit > 0).unwrap_or(PAGE).min(PAGE_MAX);
+    let after = parameters.after.split_once('/').unwrap_or_default();
+    let (found, has_more) = reports.page(resource.reported, &Page { namespace, after, most });
+    let of_one_name: Vec<&[GangReport]> = found.chunk_by(|one, next| name_of(one) == name_of(next)).collect();
+    let item = |found: &&[GangReport]| {
+        let (namespace, name) = name_of(&found[0]);
+        report_object(resource.kind, namespace, name, &actual(found))
+    };
+    let next = found.last().filter(|_| has_more).map(|last| {
+        let (namespace, name) = name_of(last);
+        format!("{namespace}/{name}")
+    });
     Json(json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": format!("{}List", resource.kind),
-        "metadata": {"continue": next}, "items": items,
+        "metadata": {"continue": next}, "items": of_one_name.iter().map(item).collect::<Vec<_>>(),
     }))
     .into_response()
+}
+
+/// The namespace and the name of the object of a report.
+fn name_of(report: &GangReport) -> (&str, &str) {
+    let key = report.key();
+    (&key.namespace, &key.name)
 }
 
 /// The body of a plan.

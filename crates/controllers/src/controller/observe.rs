@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::Value;
 
 use super::State;
-use super::reports::{self, GangKind, GangReport, NewGang, Reported};
+use super::reports::{self, GangKind, GangReport, NewGang, NodeReport, Page, QuotaGroup, Reported};
 use crate::api_calls::ResourcePath;
 use crate::config::Config;
 use crate::error::Error;
@@ -40,6 +40,24 @@ impl Observer {
         let (index, now) = (State::index(&self.state.index), self.state.now());
         let of = |kind: Reported| kind.in_namespace(&index, namespace, name, now);
         [Reported::Wrappers, Reported::Workloads].into_iter().flat_map(of).collect()
+    }
+
+    /// Reports all AppWrappers and Workloads of a namespace, or of all.
+    pub fn all(&self, namespace: Option<&str>) -> Vec<GangReport> {
+        let (index, now) = (State::index(&self.state.index), self.state.now());
+        let page = Page { namespace, after: ("", ""), most: usize::MAX };
+        let of = |kind: Reported| kind.page(&index, &page, now).0;
+        [Reported::Wrappers, Reported::Workloads].into_iter().flat_map(of).collect()
+    }
+
+    /// Reports all nodes, by name.
+    pub fn nodes(&self) -> Vec<NodeReport> {
+        reports::capacity::nodes(&State::index(&self.state.index))
+    }
+
+    /// Reports the groups of MCAD's quota trees, by name.
+    pub fn quota_groups(&self) -> Vec<QuotaGroup> {
+        reports::capacity::quota_groups(&State::index(&self.state.index))
     }
 
     /// Whether the cluster serves objects of this kind.

@@ -1,24 +1,27 @@
 //! Reports about AppWrappers and Workloads from an index: their status, and what would happen to others if they were
 //! created now. `muster why` and `muster plan` print them.
 
+pub(super) mod capacity;
 mod kinds;
+mod listed;
 mod pending;
 mod unplanned;
 mod workloads;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::MicroTime;
 use api::appwrapper::{Condition, State as WrapperState, transition};
 use index::{Index, KindState, Phase, Wrapper};
 use kube::Client;
-use model::{GangKey, GangStatus, Slip, Time};
+use model::{GangKey, GangStatus, Position, Slip, Time};
 use tokio::sync::{Semaphore, watch};
 
 use super::forecast::forecast_now;
 use super::planning::plan_until_settled;
+pub use capacity::{NodeAmounts, NodeReport, QuotaGroup};
 pub use kinds::{GangKind, NewGang};
+pub use listed::{GangObject, Page, Reported};
 pub use pending::{PendingWorkload, WorkloadQueue};
 pub use unplanned::{Unplanned, Unqueued};
 pub use workloads::{WorkloadPlaces, WorkloadReport, WorkloadReportPhase};
@@ -52,6 +55,22 @@ impl GangReport {
         }
     }
 
+    /// The name of its object.
+    pub fn key(&self) -> &GangKey {
+        match self {
+            Self::Wrapper(report) => &report.key,
+            Self::Workload(report) => &report.key,
+        }
+    }
+
+    /// What it is about.
+    pub fn object(&self) -> &GangObject {
+        match self {
+            Self::Wrapper(report) => &report.object,
+            Self::Workload(report) => &report.object,
+        }
+    }
+
     /// The report, if it is about a Workload.
     pub fn workload(&self) -> Option<&WorkloadReport> {
         match self {
@@ -66,6 +85,8 @@ impl GangReport {
 pub struct WrapperReport {
     /// Name of the AppWrapper.
     pub key: GangKey,
+    /// What it is, beside its status.
+    pub object: GangObject,
     /// Its phase.
     pub phase: WrapperPhase,
     /// Why and when the gang was stopped last, if it was.
@@ -145,31 +166,10 @@ impl Reports {
         kind.in_namespace(&index, namespace, name, self.now())
     }
 
-    /// Reports the AppWrappers or Workloads with the first `most` names of a namespace behind the name `after`, by name,
-    /// and whether there are more.
-    pub fn page(
-        &self,
-        kind: Reported,
-        namespace: &str,
-        after: &str,
-        most: usize,
-    ) -> (BTreeMap<String, Vec<GangReport>>, bool) {
+    /// Reports the AppWrappers or Workloads of a page.
+    pub fn page(&self, kind: Reported, page: &Page<'_>) -> (Vec<GangReport>, bool) {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        let mut names: BTreeSet<&str> = match kind {
-            Reported::Wrappers => {
-                let inside = index.wrappers().filter(|wrapper| wrapper.key.namespace == namespace);
-                inside.map(|wrapper| wrapper.key.name.as_str()).collect()
-            }
-            Reported::Workloads => {
-                let inside = index.workloads().filter(|row| row.namespace() == namespace);
-                inside.map(|row| row.object.metadata.name.as_str()).collect()
-            }
-        };
-        names.retain(|name| *name > after);
-        let has_more = names.len() > most;
-        let now = self.now();
-        let reports = |name: &str| (name.to_owned(), kind.in_namespace(&index, namespace, name, now));
-        (names.into_iter().take(most).map(reports).collect(), has_more)
+        kind.page(&index, page, self.now())
     }
 
     /// What is in no plan.
@@ -256,49 +256,22 @@ fn plan(index: &mut Index, now: MicroTime) {
     forecast_now(index, now);
 }
 
-/// The kinds that one resource of the endpoint reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reported {
-    /// AppWrappers of all groups.
-    Wrappers,
-    /// Workloads.
-    Workloads,
-}
-
-impl Reported {
-    /// Reports the objects of a namespace with this name.
-    pub(super) fn in_namespace(
-        self,
-        index: &Index,
-        namespace: &str,
-        name: &str,
-        now: MicroTime,
-    ) -> Vec<GangReport> {
-        match self {
-            Self::Wrappers => {
-                let is_meant =
-                    |wrapper: &&Wrapper| wrapper.key.namespace == namespace && wrapper.key.name == name;
-                let found = index.wrappers().filter(is_meant);
-                found.filter_map(|wrapper| of_uid(index, &wrapper.uid, now)).collect()
-            }
-            Self::Workloads => {
-                let found = index.workload_named(namespace, name);
-                found.into_iter().filter_map(|row| of_uid(index, row.uid(), now)).collect()
-            }
-        }
-    }
-}
-
 /// Reports the object of this uid.
 pub(super) fn of_uid(index: &Index, uid: &str, now: MicroTime) -> Option<GangReport> {
+    let position = index.world().position(uid, Time(now.0));
+    at_position(index, uid, position.as_ref(), now)
+}
+
+/// The same for an object whose position in its queue is known.
+fn at_position(index: &Index, uid: &str, position: Option<&Position>, now: MicroTime) -> Option<GangReport> {
     if let Some(row) = index.workload(uid) {
-        return Some(GangReport::Workload(Box::new(workload_report(index, row, now))));
+        return Some(GangReport::Workload(Box::new(workload_report(index, row, position, now))));
     }
-    report(index, uid, now).map(|report| GangReport::Wrapper(Box::new(report)))
+    report(index, uid, position, now).map(|report| GangReport::Wrapper(Box::new(report)))
 }
 
 /// Reports one AppWrapper.
-fn report(index: &Index, uid: &str, now: MicroTime) -> Option<WrapperReport> {
+fn report(index: &Index, uid: &str, position: Option<&Position>, now: MicroTime) -> Option<WrapperReport> {
     let wrapper = index.wrapper(uid)?;
     let last = || latest(wrapper, |_| true).unwrap_or_default();
     let phase = match &wrapper.phase {
@@ -310,7 +283,7 @@ fn report(index: &Index, uid: &str, now: MicroTime) -> Option<WrapperReport> {
         Phase::Stopping(..) | Phase::Stopped(..) => WrapperPhase::Stopping(last()),
         Phase::Finished => WrapperPhase::Ended(wrapper.status.state, last()),
         Phase::Waiting | Phase::Nominated(_) | Phase::Starting(_) | Phase::Running(_) => {
-            WrapperPhase::Queued(GangStatus::of(&index.world().snapshot(Time(now.0)), uid)?)
+            WrapperPhase::Queued(GangStatus::at(&index.world().snapshot(Time(now.0)), uid, position)?)
         }
     };
     let stops = [transition::PREEMPTED, transition::PREEMPT_CANDIDATE];
@@ -320,7 +293,8 @@ fn report(index: &Index, uid: &str, now: MicroTime) -> Option<WrapperReport> {
     let denied = ForbiddenRequest::in_message(&wrapper.status.message).map(str::to_owned);
     let is_over = matches!(phase, WrapperPhase::Ended(..) | WrapperPhase::Fails(_));
     let unplanned = step::unplanned(wrapper).filter(|_| !is_over);
-    Some(WrapperReport { key: wrapper.gang_key(), phase, stopped, moved, denied, unplanned })
+    let object = GangObject::of_wrapper(index, wrapper);
+    Some(WrapperReport { key: wrapper.gang_key(), object, phase, stopped, moved, denied, unplanned })
 }
 
 /// The latest matching condition of an AppWrapper: its message, or its reason if the message is empty, and its time.

@@ -70,6 +70,11 @@ impl Index {
         }
     }
 
+    /// Whether a quota node is a group of a quota tree.
+    pub fn is_tree_group(&self, name: &str) -> bool {
+        self.trees.nodes.contains_key(name)
+    }
+
     /// The quota nodes that a wrapper is charged to: one of each tree.
     pub(super) fn charges(&mut self, uid: &str) -> Arc<[QuotaIx]> {
         let Some(wrapper) = self.wrappers.get_mut(uid) else { return Arc::default() };

@@ -11,7 +11,7 @@ use super::Mode;
 
 /// Lines for a reader.
 pub(super) fn text(report: &WorkloadReport, mode: Mode) -> String {
-    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped, meant } = report;
+    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped, meant, object: _ } = report;
     let is_actual = mode == Mode::Actual;
     let mut lines = match phase {
         WorkloadReportPhase::Pending(None) => {
@@ -105,7 +105,7 @@ fn pod_set(set: &PodSetAssignment) -> String {
 
 /// The fields of `-o json`.
 pub(super) fn value(report: &WorkloadReport) -> Value {
-    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped, meant } = report;
+    let WorkloadReport { key, local_queue, cluster_queue, phase, stopped, meant, object: _ } = report;
     let mut value = match phase {
         WorkloadReportPhase::Pending(status) => {
             json!(status.as_ref().map_or_else(|| GangStatusView::of(&GangStatus::New), GangStatusView::of))

@@ -6,8 +6,9 @@ use api::kueue::status::{
     Status,
 };
 use index::{Index, WorkloadPhase, WorkloadRow};
-use model::{Cause, GangKey, GangStatus, QuotaCause, Time, Verdict};
+use model::{Cause, GangKey, GangStatus, Position, QuotaCause, Time, Verdict};
 
+use super::GangObject;
 use crate::config::KueueOptions;
 use crate::kueue::step::{self, WorkloadStep};
 
@@ -16,6 +17,8 @@ use crate::kueue::step::{self, WorkloadStep};
 pub struct WorkloadReport {
     /// Name of the Workload.
     pub key: GangKey,
+    /// What it is, beside its status.
+    pub object: GangObject,
     /// The `LocalQueue` that it names; empty for none.
     pub local_queue: String,
     /// The `ClusterQueue` of its admission, else that of its local queue.
@@ -60,9 +63,14 @@ pub struct WorkloadPlaces {
     pub awaits_places: Option<String>,
 }
 
-/// Reports one Workload.
-pub(super) fn workload_report(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReport {
-    let phase = phase(index, row, now);
+/// Reports one Workload, which has this position in its queue.
+pub(super) fn workload_report(
+    index: &Index,
+    row: &WorkloadRow,
+    position: Option<&Position>,
+    now: MicroTime,
+) -> WorkloadReport {
+    let phase = phase(index, row, position, now);
     let evicted = row
         .object
         .status
@@ -70,6 +78,7 @@ pub(super) fn workload_report(index: &Index, row: &WorkloadRow, now: MicroTime) 
         .filter(|_| matches!(phase, WorkloadReportPhase::Pending(_) | WorkloadReportPhase::Holds(_)));
     WorkloadReport {
         key: row.key(),
+        object: GangObject::of_workload(row),
         local_queue: row.object.spec.queue_name.clone(),
         cluster_queue: index.cluster_queue_of(row).map(str::to_owned),
         meant: meant(index, row, &phase),
@@ -104,9 +113,14 @@ fn meant(index: &Index, row: &WorkloadRow, phase: &WorkloadReportPhase) -> Optio
     })
 }
 
-fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhase {
+fn phase(
+    index: &Index,
+    row: &WorkloadRow,
+    position: Option<&Position>,
+    now: MicroTime,
+) -> WorkloadReportPhase {
     let status = &row.object.status;
-    let gang = || GangStatus::of(&index.world().snapshot(Time(now.0)), row.uid());
+    let gang = || GangStatus::at(&index.world().snapshot(Time(now.0)), row.uid(), position);
     if let Some(finished) = status.condition(FINISHED).filter(|finished| finished.is_true()) {
         let text = if finished.message.is_empty() { &finished.reason } else { &finished.message };
         return WorkloadReportPhase::Ended(dated(text, finished));
