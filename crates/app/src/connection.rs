@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::{Config, Kueue, Meter, Observer};
@@ -12,8 +13,11 @@ use kube::Client;
 use kube::api::ApiResource;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use crate::election::duration;
+
 /// Flags that select a cluster.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Cluster")]
 pub(crate) struct Connection {
     /// Kubeconfig. Default: that of kubectl, or else the service account of the pod.
     #[arg(long, value_name = "FILE")]
@@ -21,6 +25,23 @@ pub(crate) struct Connection {
     /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+    /// Act as this user. Needs the right to impersonate it.
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+    /// Act as a member of this group; may be repeated. Needs --as.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
+    /// How long to wait for the answer to a request, such as 10s. 0: for ever.
+    #[arg(long, value_name = "DURATION", value_parser = timeout, default_value = "0")]
+    request_timeout: Duration,
+}
+
+/// A duration; a number without a unit is of seconds, as in kubectl.
+fn timeout(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => duration(text),
+    }
 }
 
 /// The resource with these names; `api_version` is `group/version`, or `v1`.
@@ -54,10 +75,7 @@ impl Connection {
     /// An observer with the published configuration of the controller. It reads all nodes and pods, and Workloads if a
     /// controller has published how it plans them or if they are wanted.
     pub(crate) async fn observe(client: Client, wants_workloads: bool) -> Result<Observer> {
-        let published = controllers::published_config(&client).await.context(
-            "cannot read the configuration of the controller, and the controller serves no endpoint \
-             (`muster controller --endpoint`)",
-        )?;
+        let published = controllers::published_config(&client).await.map_err(unreadable)?;
         let mut config = published.unwrap_or_else(|| {
             eprintln!("muster: no controller has published its configuration in this cluster; assuming the default, without --preemption");
             Config::default()
@@ -70,6 +88,22 @@ impl Connection {
 
     /// The configuration of a client.
     pub(crate) async fn config(&self) -> Result<kube::Config> {
+        let mut config = self.found().await?;
+        if let Some(user) = &self.user {
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups =
+                Some(self.groups.clone()).filter(|groups| !groups.is_empty());
+        }
+        if !self.request_timeout.is_zero() {
+            config.connect_timeout = Some(self.request_timeout);
+            config.read_timeout = Some(self.request_timeout);
+            config.reset_reader_on_write = true;
+        }
+        Ok(config)
+    }
+
+    /// The configuration that the kubeconfig or the pod has.
+    async fn found(&self) -> Result<kube::Config> {
         let found = match &self.kubeconfig {
             Some(file) => Some(read(file)?),
             None => default_kubeconfig()?,
@@ -137,6 +171,19 @@ impl fmt::Display for Unreachable {
 }
 
 impl Error for Unreachable {}
+
+/// Why the whole cluster cannot be read, and with which right it can, or need not be.
+fn unreadable(error: controllers::Error) -> anyhow::Error {
+    if let controllers::Error::NotAllowed(forbidden) = &error {
+        return anyhow!(
+            "{}. To read the whole cluster, a user may list and watch nodes, pods and the queued kinds in all namespaces, as with \
+             cluster-admin. Where a controller serves its endpoint (muster controller --endpoint), the role view is enough for why, \
+             plan and get gangs",
+            forbidden.missing()
+        );
+    }
+    anyhow::Error::from(error).context("cannot read the configuration of the controller")
+}
 
 /// Why the version of a cluster is not known.
 fn no_version(url: http::Uri, error: &kube::Error) -> anyhow::Error {

@@ -2,10 +2,13 @@
 
 mod connection;
 mod controller;
+mod describe;
 mod device_tolerations;
 mod election;
 mod embedded_kueue;
 mod endpoint;
+mod gang;
+mod get;
 mod groups;
 mod install;
 mod kubeconfig;
@@ -18,6 +21,7 @@ mod release;
 mod replay;
 mod report;
 mod signal;
+mod table;
 mod telemetry;
 mod trace_export;
 mod uninstall;
@@ -61,6 +65,10 @@ enum Command {
     Controller(Box<controller::Args>),
     /// Print the status of an AppWrapper: its assignment, or why it is pending and its expected start.
     Why(why::Args),
+    /// List gangs, queues or nodes.
+    Get(get::Args),
+    /// Print all about one gang, queue or node.
+    Describe(describe::Args),
     /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
     Plan(plan::Args),
     /// Remove Muster's scheduling gates from pods and pod templates, when Muster is given up.
@@ -76,18 +84,10 @@ enum Command {
 impl Command {
     /// What is logged by default. Errors of requests are told by who made them.
     fn logged(&self) -> &'static str {
-        match self {
-            Self::Controller(_) => {
-                "warn,decision=info,leadership=info,kube_runtime::watcher=error,kube_client::client=off"
-            }
-            Self::Up(_)
-            | Self::Why(_)
-            | Self::Plan(_)
-            | Self::Release(_)
-            | Self::Install(_)
-            | Self::Uninstall(_)
-            | Self::Replay(_) => "warn,kube_runtime::watcher=error,kube_client::client=off",
+        if let Self::Controller(_) = self {
+            return "warn,decision=info,leadership=info,kube_runtime::watcher=error,kube_client::client=off";
         }
+        "warn,kube_runtime::watcher=error,kube_client::client=off"
     }
 }
 
@@ -110,22 +110,29 @@ async fn main() -> ExitCode {
         LogFormat::Json => logs.json().init(),
     }
     let result = match cli.command {
-        Command::Up(args) => up::run(args).await,
-        Command::Controller(args) => controller::run(*args).await,
+        Command::Up(args) => done(up::run(args).await),
+        Command::Controller(args) => done(controller::run(*args).await),
         Command::Why(args) => why::run(args).await,
+        Command::Get(args) => get::run(args).await,
+        Command::Describe(args) => describe::run(args).await,
         Command::Plan(args) => plan::run(args).await,
-        Command::Release(args) => release::run(args).await,
-        Command::Install(args) => install::run(*args),
-        Command::Uninstall(args) => uninstall::run(args).await,
-        Command::Replay(args) => replay::run(&args),
+        Command::Release(args) => done(release::run(args).await),
+        Command::Install(args) => done(install::run(*args)),
+        Command::Uninstall(args) => done(uninstall::run(args).await),
+        Command::Replay(args) => done(replay::run(&args)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("muster: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// The exit code of a command that has no other one.
+fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

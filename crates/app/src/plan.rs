@@ -1,12 +1,13 @@
 //! `muster plan`: what the controller would decide about manifests if they were created now.
 
+mod files;
 mod jobs;
 
 use std::collections::BTreeSet;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use api::appwrapper::Group;
 use api::kueue::jobs::{JobKind, QUEUE_NAME, queue_name};
 use controllers::{GangKind, Observer};
@@ -21,8 +22,9 @@ use crate::visibility::Visibility;
 /// Flags of `muster plan`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File with manifests of AppWrappers, Workloads and jobs in queues, YAML or JSON; `-` reads standard input. May be repeated.
-    #[arg(short, long = "filename", required = true, value_name = "FILE")]
+    /// File with manifests of AppWrappers, Workloads and jobs in queues, YAML or JSON; `-` reads standard input. Of a folder, its
+    /// files *.yaml, *.yml and *.json are read by name, and what is not queued in them is left out. May be repeated.
+    #[arg(short, long = "filename", required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// The namespace of manifests without one. Default: that of the kubeconfig.
     #[arg(short, long, value_name = "NAMESPACE")]
@@ -30,18 +32,16 @@ pub(crate) struct Args {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
+    /// Exit with 3 if one of the gangs would wait, and with 4 if one could never start.
+    #[arg(long)]
+    exit_code: bool,
     #[command(flatten)]
     connection: Connection,
 }
 
 /// Prints the decisions. Writes nothing to the cluster.
-pub(crate) async fn run(args: Args) -> Result<()> {
-    let mut manifests = Vec::new();
-    for file in &args.files {
-        let text = read(file)?;
-        let name = if is_stdin(file) { "standard input".into() } else { file.display().to_string() };
-        manifests.extend(planned(&text).context(name)?);
-    }
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let manifests = files::read(&args.files)?;
     let (client, _) = args.connection.open().await?;
     let default = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let manifests = gangs(&client, &default, manifests).await?;
@@ -60,8 +60,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         observer.close().await;
         reports?
     };
-    report::print(reports, args.output);
-    Ok(())
+    report::print(&reports, args.output)?;
+    Ok(report::exit_code(&reports, args.exit_code))
 }
 
 /// The namespace of all manifests; `None` if they have several.
@@ -112,19 +112,6 @@ async fn simulated(
     Ok(reports)
 }
 
-fn read(file: &Path) -> Result<String> {
-    if is_stdin(file) {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
-}
-
-fn is_stdin(file: &Path) -> bool {
-    file == Path::new("-")
-}
-
 /// An object that can be planned.
 pub(crate) struct Manifest {
     pub(crate) kind: GangKind,
@@ -156,31 +143,6 @@ async fn gangs(client: &Client, default: &str, manifests: Vec<(Planned, Value)>)
     Ok(gangs)
 }
 
-/// Parses all AppWrappers, Workloads and jobs of a text, with their kinds.
-fn planned(text: &str) -> Result<Vec<(Planned, Value)>> {
-    // YAML 1.1 as in kubectl: 0777 is an octal number.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| anyhow!("{error}"))?;
-    let mut found = Vec::new();
-    for (at, document) in documents.into_iter().enumerate().filter(|(_, document)| !document.is_null()) {
-        let objects = match document["kind"].as_str() {
-            Some("List" | "AppWrapperList" | "WorkloadList") => {
-                document["items"].as_array().cloned().unwrap_or_default()
-            }
-            _ => vec![document],
-        };
-        for object in objects {
-            let kind = kind_of(&object).with_context(|| format!("document {}", at + 1))?;
-            found.push((kind, object));
-        }
-    }
-    if found.is_empty() {
-        bail!("it contains no AppWrapper, no Workload and no job");
-    }
-    Ok(found)
-}
-
 fn kind_of(object: &Value) -> Result<Planned> {
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let (Some(version), Some(kind)) = (version, kind) else {
@@ -202,47 +164,5 @@ fn kind_of(object: &Value) -> Result<Planned> {
             bail!("{kind} of {version} is no workload: create it, and plan the other manifests")
         }
         None => bail!("{kind} of {version} cannot be queued: wrap it in an AppWrapper of {versions}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WRAPPER: &str = "apiVersion: mcad.ibm.com/v1beta1\nkind: AppWrapper\nmetadata: {name: a}\n";
-
-    #[test]
-    fn documents_and_lists_parse_in_order() {
-        let list = r#"{"kind": "List", "apiVersion": "v1", "items": [
-            {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": "b"}}]}"#;
-        let found = planned(&format!("---\n{WRAPPER}---\n# nothing\n---\n{list}\n")).unwrap();
-        let found: Vec<_> =
-            found.iter().map(|(kind, w)| (format!("{kind:?}"), w["metadata"]["name"].as_str())).collect();
-        assert_eq!(
-            found,
-            [("Gang(Wrapper(Mcad))".into(), Some("a")), ("Gang(Wrapper(Codeflare))".into(), Some("b"))]
-        );
-    }
-
-    #[test]
-    fn a_document_without_an_appwrapper_is_an_error_with_its_position() {
-        for (text, says) in [
-            (
-                format!("{WRAPPER}---\nkind: Job\napiVersion: batch/v1\n"),
-                "document 2: Job of batch/v1 is in no queue: give it the label kueue.x-k8s.io/queue-name",
-            ),
-            ("name: x\n".into(), "document 1: not a Kubernetes object"),
-            (String::new(), "it contains no AppWrapper, no Workload and no job"),
-            ("kind: Pod\napiVersion: v1\n".into(), "Pod of v1 cannot be planned, though the label"),
-            ("kind: CronJob\napiVersion: batch/v1\n".into(), "CronJob of batch/v1 cannot be queued"),
-            (
-                "kind: WorkloadPriorityClass\napiVersion: kueue.x-k8s.io/v1beta2\n".into(),
-                "is no workload: create it",
-            ),
-            ("kind: Job\n  apiVersion: [\n".into(), "line 2"),
-        ] {
-            let error = format!("{:#}", planned(&text).unwrap_err());
-            assert!(error.contains(says), "{error}");
-        }
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use server::Report;
 use server::visibility::{
-    GROUP, Resource, VERSION, WORKLOAD_PLANS, WORKLOAD_REPORTS, WRAPPER_PLANS, WRAPPER_REPORTS,
+    GROUP, PAGE_MAX, Resource, VERSION, WORKLOAD_PLANS, WORKLOAD_REPORTS, WRAPPER_PLANS, WRAPPER_REPORTS,
 };
 
 use crate::plan::Manifest;
@@ -25,6 +25,21 @@ pub(crate) struct Visibility {
 struct Reports {
     #[serde(default)]
     reports: Vec<Report>,
+}
+
+/// A page of such objects.
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(default)]
+    items: Vec<Reports>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMeta {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -60,16 +75,32 @@ impl Visibility {
 
     /// The reports about the objects of a kind and a name; empty if there is none.
     pub(crate) async fn why(&self, kind: GangKind, namespace: &str, name: &str) -> Result<Vec<Report>> {
-        let resource = match kind {
-            GangKind::Wrapper(_) => WRAPPER_REPORTS,
-            GangKind::Workload => WORKLOAD_REPORTS,
-        };
-        let resource = resource.plural;
+        let resource = reports_of(kind).plural;
         let found = request(&self.client, "GET", &path(namespace, &format!("{resource}/{name}")), None).await;
         match found {
             Ok(Reports { reports }) => Ok(reports),
             Err(error) if code(&error) == Some(404) => Ok(Vec::new()),
-            Err(error) => Err(anyhow!(text(&error))),
+            Err(error) => Err(refusal(&error)),
+        }
+    }
+
+    /// The reports about all objects of a kind in a namespace, or in all.
+    pub(crate) async fn list(&self, kind: GangKind, namespace: Option<&str>) -> Result<Vec<Report>> {
+        let resource = reports_of(kind).plural;
+        let list = namespace.map_or_else(
+            || format!("/apis/{GROUP}/{VERSION}/{resource}"),
+            |namespace| path(namespace, resource),
+        );
+        let (mut reports, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = format!("{list}?limit={PAGE_MAX}&continue={after}");
+            let page: List =
+                request(&self.client, "GET", &page, None).await.map_err(|error| refusal(&error))?;
+            reports.extend(page.items.into_iter().flat_map(|item| item.reports));
+            match page.metadata.next {
+                Some(next) if !next.is_empty() && next != after => after = next,
+                _ => return Ok(reports),
+            }
         }
     }
 
@@ -110,8 +141,15 @@ impl Visibility {
             "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind, "metadata": {}, "spec": {field: created},
         });
         let planned = request(&self.client, "POST", &path(namespace, plural), Some(plan)).await;
-        let Planned { status } = planned.map_err(|error| anyhow!(text(&error)))?;
+        let Planned { status } = planned.map_err(|error| refusal(&error))?;
         Ok(status.reports)
+    }
+}
+
+fn reports_of(kind: GangKind) -> Resource {
+    match kind {
+        GangKind::Wrapper(_) => WRAPPER_REPORTS,
+        GangKind::Workload => WORKLOAD_REPORTS,
     }
 }
 
@@ -134,6 +172,22 @@ async fn request<T: DeserializeOwned>(
 fn code(error: &kube::Error) -> Option<u16> {
     let kube::Error::Api(status) = error else { return None };
     Some(status.code)
+}
+
+/// Why the endpoint did not answer. Who may not ask it is told the role that helps.
+fn refusal(error: &kube::Error) -> anyhow::Error {
+    let text = text(error);
+    if code(error) == Some(403) {
+        return anyhow!(
+            "{text}; the ClusterRole muster-visibility has this right, and so have view, edit and admin, of which it is a part"
+        );
+    }
+    anyhow!(text)
+}
+
+/// An error whose text is the message of the API server alone.
+pub(crate) fn told(error: kube::Error) -> anyhow::Error {
+    if let kube::Error::Api(status) = error { anyhow!(status.message) } else { error.into() }
 }
 
 /// The message of the API server, without the rest of its status.

@@ -1,15 +1,22 @@
 //! `muster why`: the status of an AppWrapper or a Workload, with the reasons.
 
 mod jobs;
+mod wait;
 
-use anyhow::{Result, bail};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::error::ErrorKind;
 use controllers::{GangKind, Observer};
-use kube::Client;
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client};
 use server::{Mode, Report};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, resource};
+use crate::election::duration;
 use crate::report::{self, Output};
-use crate::visibility::Visibility;
+use crate::visibility::{Visibility, told};
 
 /// Flags of `muster why`.
 #[derive(clap::Args)]
@@ -24,6 +31,21 @@ pub(crate) struct Args {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
+    /// Print the status again whenever its reason changes, until the gang runs (or has ended), or until it `ends`.
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "runs", value_name = "CONDITION")]
+    wait: Option<wait::Condition>,
+    /// How long to wait; then the exit code is 1. Default: without end.
+    #[arg(long, requires = "wait", value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Exit with 3 if the gang waits, and with 4 if it can never start as it is.
+    #[arg(long)]
+    exit_code: bool,
+    /// Is refused, with what to use instead.
+    #[arg(short = 'A', long, hide = true)]
+    all_namespaces: bool,
+    /// Is refused, with what to use instead.
+    #[arg(short, long, hide = true)]
+    watch: bool,
     #[command(flatten)]
     connection: Connection,
 }
@@ -40,11 +62,17 @@ struct Asked {
 }
 
 /// Prints the status: as the controller's endpoint reports it, or else by reading the whole cluster.
-pub(crate) async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    if args.all_namespaces || args.watch {
+        let instead = "why is about one gang: `muster get gangs -A` lists all, `muster get gangs -w` prints what changes, and \
+                       `muster why --wait` waits for one\n";
+        clap::Error::raw(ErrorKind::ArgumentConflict, instead).exit();
+    }
     let (client, _) = args.connection.open().await?;
     let asked = Asked::parse(&args.name, args.namespace.as_deref(), client.default_namespace())?;
     let endpoint = Visibility::of(&client).await;
-    let reports = asked.answer(&client, endpoint.as_ref()).await?;
+    let answer = async || asked.answer(&client, endpoint.as_ref()).await;
+    let mut reports = answer().await?;
     let is_ambiguous =
         asked.of_job.is_none() && reports.iter().all(|report| report.status["name"] == *asked.name);
     if let [_, _, ..] = &*reports
@@ -56,8 +84,36 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             kinds.join(", ")
         );
     }
-    report::print(reports, args.output);
-    Ok(())
+    report::print(&reports, args.output)?;
+    if let Some(condition) = args.wait {
+        reports = wait::until(condition, args.timeout, reports, answer, args.output).await?;
+    }
+    Ok(report::exit_code(&reports, args.exit_code))
+}
+
+/// The reports about a gang, for another command.
+pub(crate) async fn reports(client: &Client, name: &str, namespace: Option<&str>) -> Result<Vec<Report>> {
+    let asked = Asked::parse(name, namespace, client.default_namespace())?;
+    asked.answer(client, Visibility::of(client).await.as_ref()).await
+}
+
+/// The AppWrappers and Workloads that are meant, read with the rights of the user alone.
+pub(crate) async fn objects(
+    client: &Client,
+    name: &str,
+    namespace: Option<&str>,
+) -> Result<Vec<(GangKind, DynamicObject)>> {
+    let asked = Asked::parse(name, namespace, client.default_namespace())?;
+    let own = if asked.of_job.is_none() { asked.read(client).await? } else { Vec::new() };
+    if !own.is_empty() || asked.kinds == [GangKind::Workload] {
+        return Ok(own);
+    }
+    let mut found = Vec::new();
+    for (kinds, name) in asked.targets(client).await? {
+        let gang = Asked { kinds, of_job: None, namespace: asked.namespace.clone(), name };
+        found.extend(gang.read(client).await?);
+    }
+    Ok(found)
 }
 
 impl Asked {
@@ -94,6 +150,26 @@ impl Asked {
         }
         let namespace = inside.or(namespace).unwrap_or(default);
         Ok(Self { kinds, of_job, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// The objects of the kinds with this name.
+    async fn read(&self, client: &Client) -> Result<Vec<(GangKind, DynamicObject)>> {
+        let mut found = Vec::new();
+        for kind in &self.kinds {
+            let (of, plural) = kind.names();
+            let resource = resource(&kind.api_version(), of, plural);
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &self.namespace, &resource);
+            match api.get_opt(&self.name).await {
+                Ok(object) => found.extend(object.map(|object| (*kind, object))),
+                // Of a name without a kind, another kind may be meant.
+                Err(kube::Error::Api(status)) if status.code == 403 && self.kinds.len() > 1 => {}
+                Err(error) => {
+                    let about = || format!("cannot read {}/{}", kind.resource(), self.name);
+                    return Err(told(error)).with_context(about);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The reports about the gang, or about what queues the job.
@@ -229,13 +305,43 @@ fn kinds_named(name: &str) -> Vec<GangKind> {
     let is_named = |kind: &GangKind| {
         let words: &[&str] = match kind {
             GangKind::Wrapper(_) => &["appwrapper", "appwrappers", "aw"],
-            GangKind::Workload => &["workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"],
+            GangKind::Workload => &[
+                "workload",
+                "workloads",
+                "wl",
+                "kwl",
+                "kueueworkload",
+                "kueueworkloads",
+                "podgroup",
+                "podgroups",
+            ],
         };
         let resource = kind.resource();
         let of = resource.split_once('.').map(|(_, group)| group);
         words.contains(&word) && (group.is_none() || group == of)
     };
     GangKind::ALL.into_iter().filter(is_named).collect()
+}
+
+/// The word in lower case that `muster get` prints for a kind: of its plural, of a short name, with or without the API group.
+pub(crate) fn kind_word(name: &str) -> String {
+    match (kinds_named(name).first(), jobs::Resource::named(name)) {
+        (Some(kind), _) => kind.names().0.to_lowercase(),
+        (None, Some(job)) => job.word(),
+        (None, None) => name.to_lowercase(),
+    }
+}
+
+/// Whether a word names a kind: itself, its plural or its short name, with or without the API group.
+pub(crate) fn is_word(word: &str, kind: &str, short: &str) -> bool {
+    let word = word.to_lowercase();
+    let word = word.split_once('.').map_or(&*word, |(word, _)| word);
+    word == kind || word.strip_suffix('s') == Some(kind) || (!short.is_empty() && word == short)
+}
+
+/// The resource of a kind of jobs or pods.
+pub(crate) fn job_resource(word: &str) -> Option<ApiResource> {
+    jobs::Resource::named(word).map(jobs::Resource::api)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use api::kueue::jobs::{JOB_KINDS, QUEUE_NAME, QUEUEING_BLOCKED, WORKLOAD};
 use controllers::GangKind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn kinds() -> impl Iterator<Item = Resource> {
 
 /// The names of all kinds, for a message.
 pub(super) fn known() -> String {
-    let names: Vec<String> = kinds().map(|known| known.kind.to_lowercase()).collect();
+    let names: Vec<String> = kinds().map(Resource::word).collect();
     format!("workload, {}", names.join(", "))
 }
 
@@ -70,6 +70,16 @@ impl Resource {
         })
     }
 
+    /// The kind, in lower case.
+    pub(super) fn word(self) -> String {
+        self.kind.to_lowercase()
+    }
+
+    /// Its resource.
+    pub(super) fn api(self) -> ApiResource {
+        resource(self.api_version, self.kind, self.plural)
+    }
+
     fn owner(reference: &OwnerReference) -> Option<Self> {
         let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
         kinds().find(|known| known.kind == reference.kind && known.group() == group)
@@ -80,8 +90,7 @@ impl Resource {
     }
 
     async fn get(self, client: &Client, namespace: &str, name: &str) -> kube::Result<Option<DynamicObject>> {
-        let resource = resource(self.api_version, self.kind, self.plural);
-        Api::namespaced_with(client.clone(), namespace, &resource).get_opt(name).await
+        Api::namespaced_with(client.clone(), namespace, &self.api()).get_opt(name).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tests of the crate `app` from outside, one module for each subject.
 
 mod common;
+mod get;
 mod mistakes;
 mod page;
 mod pending_workloads;
