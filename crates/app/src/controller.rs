@@ -41,6 +41,7 @@ pub(crate) struct Args {
 
 /// Flags of the part `appwrappers`.
 #[derive(clap::Args)]
+#[command(next_help_heading = "AppWrappers")]
 struct DispatchArgs {
     /// Manage the AppWrappers of this API group only; may be repeated. Default: mcad.ibm.com and
     /// workload.codeflare.dev.

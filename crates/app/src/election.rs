@@ -10,6 +10,7 @@ use crate::kubeconfig;
 
 /// Leader election among several controllers.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Leader election")]
 pub(crate) struct LeaderElection {
     /// Act only while holding a lease. Several controllers may run; only the leader acts.
     #[arg(long = "leader-elect", num_args = 0..=1, require_equals = true, default_value_t = true,

@@ -11,6 +11,7 @@ use crate::election::duration;
 
 /// The endpoint that answers `muster why` and `muster plan`.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Endpoint and webhooks")]
 pub(crate) struct EndpointArgs {
     /// Serve visibility.muster.dev on this address: tenants with rights in one namespace can use `muster why` and
     /// `muster plan`. With the part `scheduler`, visibility.kueue.x-k8s.io is served there, too, unless Kueue's feature gate

@@ -39,6 +39,7 @@ const METRICS_CERTIFICATE: &str = "/etc/kueue/metrics/certs";
 
 /// Flags of Kueue's API.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Kueue's API")]
 pub(crate) struct KueueArgs {
     /// What the controller does, separated by commas: `appwrappers`; of Kueue's API `core` (statuses and finalizers),
     /// `scheduler` (admission of Workloads), `tas` (the topologies, which belong to it), `provisioning` (the admission check
@@ -61,19 +62,25 @@ pub(crate) struct KueueArgs {
     place_pods: bool,
     /// Serve metrics on this port of the loopback interface, instead of the address in the configuration. 0: as the configuration
     /// says.
-    #[arg(long = "metricsPort", alias = "metrics-port", default_value_t = 0, value_name = "PORT")]
+    #[arg(
+        long = "metricsPort",
+        alias = "metrics-port",
+        default_value_t = 0,
+        value_name = "PORT",
+        hide = true
+    )]
     metrics_port: u16,
     /// Accepted for scripts that start Kueue. It has no effect: --log selects what is logged.
-    #[arg(long = "zap-log-level", value_name = "LEVEL")]
+    #[arg(long = "zap-log-level", value_name = "LEVEL", hide = true)]
     zap_log_level: Option<String>,
     /// Accepted for Kueue's benchmark. No profile is written.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide = true)]
     cpuprofile: Option<PathBuf>,
     /// Accepted for Kueue's benchmark. No profile is written.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide = true)]
     memprofile: Option<PathBuf>,
     /// Accepted for Kueue's benchmark: topologies are always planned.
-    #[arg(long = "enableTAS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long = "enableTAS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide = true)]
     enable_tas: Option<bool>,
 }
 

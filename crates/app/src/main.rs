@@ -1,5 +1,6 @@
 //! The binary `muster`: flags, wiring and exit codes.
 
+mod change;
 mod connection;
 mod controller;
 mod describe;
@@ -20,6 +21,7 @@ mod plan;
 mod release;
 mod replay;
 mod report;
+mod shell;
 mod signal;
 mod table;
 mod telemetry;
@@ -33,7 +35,7 @@ mod workdir;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
@@ -69,6 +71,16 @@ enum Command {
     Get(get::Args),
     /// Print all about one gang, queue or node.
     Describe(describe::Args),
+    /// Stop a gang and keep it from starting: its Workload becomes inactive.
+    Hold(change::Gang),
+    /// Let a gang that is held wait in its queue again.
+    Unhold(change::Gang),
+    /// Stop a gang and let it wait in its queue again.
+    Requeue(change::Requeue),
+    /// Change the priority of a gang.
+    Prioritize(change::Prioritize),
+    /// Stop and start the admission of a queue.
+    Queue(change::QueueArgs),
     /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
     Plan(plan::Args),
     /// Remove Muster's scheduling gates from pods and pod templates, when Muster is given up.
@@ -79,6 +91,10 @@ enum Command {
     Uninstall(uninstall::Args),
     /// Replay a job trace in virtual time, without a cluster.
     Replay(replay::Args),
+    /// Print the completions for a shell.
+    Completion(shell::Completion),
+    /// Write a man page for each command.
+    Man(shell::Man),
 }
 
 impl Command {
@@ -99,7 +115,7 @@ enum LogFormat {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parsed();
     let filter = cli.log.unwrap_or_else(|| EnvFilter::new(cli.command.logged()));
     let has_colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
@@ -115,11 +131,18 @@ async fn main() -> ExitCode {
         Command::Why(args) => why::run(args).await,
         Command::Get(args) => get::run(args).await,
         Command::Describe(args) => describe::run(args).await,
+        Command::Hold(args) => change::hold(args).await,
+        Command::Unhold(args) => change::unhold(args).await,
+        Command::Requeue(args) => change::requeue(args).await,
+        Command::Prioritize(args) => change::prioritize(args).await,
+        Command::Queue(args) => change::run_queue(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Release(args) => done(release::run(args).await),
         Command::Install(args) => done(install::run(*args)),
         Command::Uninstall(args) => done(uninstall::run(args).await),
         Command::Replay(args) => done(replay::run(&args)),
+        Command::Completion(args) => done(shell::complete(&args, Cli::command())),
+        Command::Man(args) => done(shell::write_pages(&args, Cli::command())),
     };
     match result {
         Ok(code) => code,
@@ -130,6 +153,14 @@ async fn main() -> ExitCode {
     }
 }
 
+/// The flags; ends the process if they are wrong, or if help is asked for.
+fn parsed() -> Cli {
+    let mut command = shell::called_as(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    cli.unwrap_or_else(|error| shell::with_suggestion(error, &command).exit())
+}
+
 /// The exit code of a command that has no other one.
 fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
@@ -137,8 +168,6 @@ fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 /// Flags of metrics and probes, with the names that controllers of kubebuilder use.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Metrics and probes")]
 pub(crate) struct TelemetryArgs {
     /// Serve metrics for Prometheus on this address, such as :8443. On loopback over plain HTTP; elsewhere over TLS, to
     /// clients that may get the path /metrics. 0: nowhere. Default: `metrics.bindAddress` of --config, or nowhere.

@@ -21,6 +21,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// Flags of traces.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Traces")]
 pub(crate) struct TraceArgs {
     /// Send traces of admissions to this collector of OpenTelemetry, over OTLP/HTTP, such as `http://collector:4318`. The other
     /// variables of OpenTelemetry apply, such as `OTEL_SERVICE_NAME` and `OTEL_TRACES_SAMPLER`. Default: no traces.

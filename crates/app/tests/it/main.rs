@@ -1,5 +1,6 @@
 //! The tests of the crate `app` from outside, one module for each subject.
 
+mod commands;
 mod common;
 mod get;
 mod mistakes;

@@ -1,0 +1,103 @@
+//! What a shell needs: completions and man pages, and a suggestion for a command that does not exist.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap_complete::Shell;
+
+use crate::table::put;
+
+/// Flags of `muster completion`.
+#[derive(clap::Args)]
+pub(crate) struct Completion {
+    /// The shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Flags of `muster man`.
+#[derive(clap::Args)]
+pub(crate) struct Man {
+    /// The folder; it is created.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// Prints the script with the completions of a shell.
+pub(crate) fn complete(args: &Completion, mut command: Command) -> Result<()> {
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, name, &mut script);
+    put(&String::from_utf8(script)?)?;
+    Ok(())
+}
+
+/// Writes a man page for each command.
+pub(crate) fn write_pages(args: &Man, command: Command) -> Result<()> {
+    let about = || format!("cannot write to {}", args.dir.display());
+    std::fs::create_dir_all(&args.dir).with_context(about)?;
+    clap_mangen::generate_to(command, &args.dir).with_context(about)
+}
+
+/// The command that the user sees: a plugin of kubectl is called by kubectl.
+pub(crate) fn called_as(command: Command) -> Command {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    let is_plugin = program
+        .and_then(|path| Some(path.file_name()?.to_str()?.starts_with("kubectl-")))
+        .unwrap_or_default();
+    if is_plugin { command.bin_name("kubectl muster") } else { command }
+}
+
+/// Adds the commands that a user may have meant. Those of clap are found by a measure that misses short words.
+pub(crate) fn with_suggestion(mut error: clap::Error, command: &Command) -> clap::Error {
+    if error.kind() != ErrorKind::InvalidSubcommand || error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return error;
+    }
+    let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidSubcommand).cloned() else {
+        return error;
+    };
+    let names = command.get_subcommands().map(|known| known.get_name().to_owned());
+    let near: Vec<String> = names.filter(|name| is_near(&written, name)).collect();
+    if !near.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
+    }
+    error
+}
+
+/// Whether one letter is missing, too much, or another one, or two neighbours are exchanged.
+fn is_near(written: &str, name: &str) -> bool {
+    let (written, name): (Vec<char>, Vec<char>) = (written.chars().collect(), name.chars().collect());
+    let same = written.iter().zip(&name).take_while(|(one, other)| one == other).count();
+    let (one, other) = (&written[same..], &name[same..]);
+    let without_first = |letters: &[char]| letters.get(1..).map(<[char]>::to_vec);
+    let exchanged =
+        matches!((one, other), ([a, b, rest @ ..], [c, d, more @ ..]) if (a, b) == (d, c) && rest == more);
+    exchanged
+        || without_first(one).is_some_and(|rest| rest == other)
+        || without_first(other).is_some_and(|rest| rest == one)
+        || (without_first(one).is_some() && without_first(one) == without_first(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slip_is_near_and_two_are_not() {
+        for (written, name, expected) in [
+            ("wy", "why", true),
+            ("whyy", "why", true),
+            ("wht", "why", true),
+            ("wyh", "why", true),
+            ("hy", "why", true),
+            ("w", "why", false),
+            ("get", "why", false),
+            ("", "up", false),
+            ("why", "why", false),
+        ] {
+            assert_eq!(is_near(written, name), expected, "{written}");
+        }
+    }
+}
