@@ -30,7 +30,7 @@ impl Step {
                     Some("get" | "describe" | "explain" | "logs" | "events" | "wait") | None
                 )
             }
-            Some("muster") => matches!(words.next(), Some("why" | "plan")),
+            Some("muster") => matches!(words.next(), Some("why" | "plan" | "get" | "describe")),
             Some("curl") => words.next().is_none(),
             _ => false,
         }
@@ -102,6 +102,7 @@ mod tests {
         assert!(reads("kubectl describe pod a"));
         assert!(reads("kubectl wait --for=condition=Complete job/a"));
         assert!(reads("muster why team/a"));
+        assert!(reads("muster get gangs") && !reads("muster hold a"));
         assert!(!reads("kubectl --kubeconfig .muster/kubeconfig create -f a.yaml"));
         assert!(!reads("rm a"));
     }
