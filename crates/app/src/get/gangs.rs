@@ -265,7 +265,7 @@ fn row(args: &Args, gang: &Gang) -> Vec<String> {
         age.unwrap_or_default(),
     ]);
     if args.output == Format::Wide {
-        let own = format!("{}/{}", kind_word(gang.resource()), gang.name());
+        let own = format!("{}/{}", gang.resource(), gang.name());
         cells.extend([gang.cluster_queue().to_owned(), gang.number("priority"), gang.number("pods"), own]);
     }
     cells.push(gang.reason());
