@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use kube::Client;
 use serde_json::Value;
 
-use crate::table::Table;
+use crate::table::{Table, put};
 
 /// Flags of `muster get`.
 #[derive(clap::Args)]
@@ -100,8 +100,19 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// The text in a format; without a header if a table `continues`.
-    pub(crate) fn text(self, format: Format, has_header: bool) -> Result<String> {
+    /// Prints it. Of a table without rows it is said that there are no such things, unless that `is_told` already.
+    fn print(self, format: Format, has_header: bool, is_told: bool, what: &str) -> Result<()> {
+        let is_table = matches!(format, Format::Table | Format::Wide);
+        if !self.rows.is_empty() || !is_table {
+            put(&self.text(format, has_header)?)?;
+        } else if !is_told {
+            eprintln!("muster: no {what}");
+        }
+        Ok(())
+    }
+
+    /// The text in a format.
+    fn text(self, format: Format, has_header: bool) -> Result<String> {
         Ok(match format {
             Format::Table | Format::Wide => {
                 Table::new(self.columns, &self.rows, format == Format::Wide).text(&self.rows, has_header)

@@ -65,14 +65,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let read = async || args.selected(&client, endpoint.as_ref(), namespace.as_deref()).await;
     let begin = Instant::now();
     let (gangs, missing) = read().await?;
-    let is_table = matches!(args.output, Format::Table | Format::Wide);
-    if gangs.is_empty() && missing.is_empty() && is_table {
-        let place =
-            namespace.as_ref().map_or(String::new(), |namespace| format!(" in namespace {namespace}"));
-        eprintln!("muster: no gangs found{place}");
-    } else {
-        put(&list(&args, &gangs).text(args.output, !args.no_headers)?)?;
-    }
+    let place = namespace.as_ref().map_or(String::new(), |namespace| format!(" in namespace {namespace}"));
+    list(&args, &gangs).print(
+        args.output,
+        !args.no_headers,
+        !missing.is_empty(),
+        &format!("gangs found{place}"),
+    )?;
     all_found(&missing, "gang", namespace.as_deref())?;
     if args.watch { watch(&args, gangs, begin.elapsed(), read).await } else { Ok(()) }
 }

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::{Format, List, all_found};
 use crate::connection::Connection;
-use crate::table::put;
 
 /// Resources that only `-o wide` shows.
 const MINOR: [&str; 2] = ["pods", "ephemeral-storage"];
@@ -49,12 +48,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if args.by_flavor {
         nodes = by_flavor(&nodes);
     }
-    if nodes.is_empty() && missing.is_empty() && matches!(args.output, Format::Table | Format::Wide) {
-        eprintln!("muster: no nodes found");
-    } else {
-        let list = list(&nodes, args.by_flavor, args.output != Format::Table);
-        put(&list.text(args.output, !args.no_headers)?)?;
-    }
+    let list = list(&nodes, args.by_flavor, args.output != Format::Table);
+    list.print(args.output, !args.no_headers, !missing.is_empty(), "nodes found")?;
     all_found(&missing, "node", None)
 }
 

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::{Format, List, Scope, all_found};
 use crate::connection::{Connection, resource};
-use crate::table::put;
 use crate::visibility::told;
 pub(crate) use rows::Row;
 
@@ -43,12 +42,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if !args.names.is_empty() {
         rows.retain(|row| args.names.iter().any(|asked| row.is_named(asked)));
     }
-    if rows.is_empty() && missing.is_empty() && matches!(args.output, Format::Table | Format::Wide) {
-        eprintln!("muster: no queues found");
-    } else {
-        let list = list(&rows, args.scope.all_namespaces, args.output == Format::Wide);
-        put(&list.text(args.output, !args.no_headers)?)?;
-    }
+    let list = list(&rows, args.scope.all_namespaces, args.output == Format::Wide);
+    list.print(args.output, !args.no_headers, !missing.is_empty(), "queues found")?;
     all_found(&missing, "queue", namespace.as_deref())
 }
 

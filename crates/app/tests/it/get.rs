@@ -153,6 +153,8 @@ fn gangs_of_all_kinds_are_listed_by_the_names_that_their_authors_gave() {
         let error = stderr_of_failure(&run(dir, &[&["get", "gangs"], flags].concat()));
         assert!(error.contains(expected), "{flags:?}: {error}");
     }
+    let missing = run(dir, &["get", "gangs", "nothing"]);
+    assert!(missing.stdout.is_empty(), "{missing:?}");
     let none = run(dir, &["get", "gangs", "-n", "nowhere"]);
     assert_eq!(
         (printed(&none), &*none.stderr),
