@@ -173,7 +173,7 @@ impl World {
                     "spec": {"hard": {"pods": "4"}}});
                 self.try_create(&resource_quotas(), quota).await;
             }
-            Disturbance::LimitPods(false) => self.lift_limit().await,
+            Disturbance::LimitPods(false) => self.delete(&resource_quotas(), "few").await,
         }
     }
 
