@@ -4,6 +4,7 @@
 //!
 //! Defaulting and validation of fields are in `builtin`.
 
+mod claims;
 pub(crate) mod definitions;
 mod limit_ranges;
 mod pods;
@@ -41,8 +42,10 @@ pub(crate) fn on_create(
         };
         set_or_remove(value, &["status"], empty);
     }
-    if *resource.storage == *"pods" {
-        limit_ranges::set_defaults(server, value);
+    match &*resource.storage {
+        "pods" => limit_ranges::set_defaults(server, value),
+        "persistentvolumeclaims" => claims::set_class(server, value),
+        _ => {}
     }
     builtin::generate(gvk(resource), value);
     match &*resource.storage {

@@ -31,7 +31,7 @@
 //!
 //! # What is not simulated
 //!
-//! Images, Secrets, `ConfigMap`s and volumes are not resolved. Probes and hooks are not called. The scheduler does
+//! Images, Secrets and `ConfigMap`s are not resolved, and volumes are not mounted: claims are bound, and pods wait for them. Probes and hooks are not called. The scheduler does
 //! not preempt. There is no network. Logs hold only what the kubelet knows: when a container started and how it
 //! ended. Pods terminate within their grace period, at most one second, divided by the speed. Deadlines are divided
 //! by the speed as well, but are never shorter than five seconds.
@@ -46,6 +46,7 @@ mod ray;
 mod sandbox;
 mod scheduler;
 mod selector;
+mod storage;
 mod wire;
 mod workloads;
 

@@ -9,11 +9,13 @@ use tokio::task::JoinSet;
 
 use self::wiring::{Operators, Wiring};
 use crate::autoscaler::{self, NodePool, PoolError};
-use crate::cluster::{Cluster, Room, Store, install_definitions};
+use crate::cluster::{Cluster, Resource, Room, Store, install_definitions};
 use crate::nodes::{self, NodeError, NodeGroup};
 use crate::operators;
 use crate::pace::Pace;
 use crate::ray;
+use crate::storage;
+use crate::wire::StorageClass;
 use crate::{Clock, LogSink};
 
 /// Configuration of a sandbox.
@@ -123,6 +125,8 @@ impl Sandbox {
             install_definitions(&wiring.cluster, &definitions.0, &definitions.1, &resources).await;
         installed.map_err(|error| StartError::Api("install the custom resources", Box::new(error)))?;
         wiring.watch_custom_resources();
+        let class = wiring.cluster.create_if_absent(StorageClass::KIND, "", &storage::default_class()).await;
+        class.map_err(|error| StartError::Api("create the default storage class", Box::new(error)))?;
         for node in config.nodes {
             let created = nodes.create(node).await;
             created.map_err(|error| StartError::Api("create a node", Box::new(error)))?;

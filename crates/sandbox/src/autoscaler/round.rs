@@ -13,6 +13,7 @@ use super::request::{Class, RequestObject, Track, unused};
 use super::size::{Boot, Pools};
 use crate::pace::Pace;
 use crate::scheduler::Simulation;
+use crate::storage::Referenced;
 use crate::wire::{Node, Pod};
 
 /// First and longest time until a request is tried again; divided by the speed.
@@ -31,6 +32,7 @@ pub(super) struct Round<'a> {
     pub(super) now: Instant,
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) bound: Vec<Arc<Pod>>,
+    pub(super) objects: Referenced,
     pub(super) simulation: Simulation,
     pub(super) state: &'a mut State,
 }
@@ -199,7 +201,7 @@ impl Round<'_> {
 
     /// How many of the nodes the pods need; `None` if all do not suffice.
     fn needed(&self, pods: &[Arc<Pod>], candidates: &[Boot], only_new: bool) -> Option<usize> {
-        let mut simulation = Simulation::default();
+        let mut simulation = Simulation::new(&self.objects);
         if !only_new {
             for node in self.nodes.iter().cloned().chain(self.state.pools.booting.iter().map(Boot::node)) {
                 simulation.add_node(node);

@@ -17,6 +17,7 @@ use crate::cluster::{Cluster, Delete, Error, Kind, Precondition, Recorder, Store
 use crate::nodes::NodeController;
 use crate::pace::Pace;
 use crate::scheduler::Simulation;
+use crate::storage::Referenced;
 use crate::wire::{Condition, Key, Node, Pod};
 
 /// Time between two rounds without a change; divided by the speed.
@@ -30,6 +31,7 @@ pub(crate) struct Autoscaler {
     nodes: Arc<Store<Node>>,
     pods: Arc<Store<Pod>>,
     requests: Arc<Store<RequestObject>>,
+    objects: Referenced,
     controller: Arc<NodeController>,
     recorder: Recorder,
     pace: Pace,
@@ -41,6 +43,7 @@ pub(crate) struct Stores {
     pub(crate) nodes: Arc<Store<Node>>,
     pub(crate) pods: Arc<Store<Pod>>,
     pub(crate) requests: Arc<Store<RequestObject>>,
+    pub(crate) objects: Referenced,
 }
 
 impl Autoscaler {
@@ -51,9 +54,9 @@ impl Autoscaler {
         recorder: &Recorder,
         pace: Pace,
     ) -> Self {
-        let Stores { nodes, pods, requests } = stores;
+        let Stores { nodes, pods, requests, objects } = stores;
         let recorder = recorder.for_component("cluster-autoscaler");
-        Self { cluster, nodes, pods, requests, controller, recorder, pace, changed: Notify::new() }
+        Self { cluster, nodes, pods, requests, objects, controller, recorder, pace, changed: Notify::new() }
     }
 
     /// An object has changed that decides about nodes.
@@ -86,7 +89,7 @@ impl Autoscaler {
                 state.pools.booting.push(boot);
             }
         }
-        let (nodes, mut simulation) = (self.nodes.all(), Simulation::default());
+        let (nodes, mut simulation) = (self.nodes.all(), Simulation::new(&self.objects));
         for node in nodes.iter().cloned().chain(state.pools.booting.iter().map(Boot::node)) {
             simulation.add_node(node);
         }
@@ -96,7 +99,8 @@ impl Autoscaler {
         for pod in &bound {
             simulation.add_bound(pod.clone());
         }
-        let mut round = Round { now, nodes, bound, simulation, state };
+        let objects = self.objects.clone();
+        let mut round = Round { now, objects, nodes, bound, simulation, state };
         round.keep_smallest_sizes();
         let requests = self.open_requests(&mut round).await;
         for request in &requests {

@@ -4,7 +4,8 @@ use serde::de::DeserializeOwned;
 
 use crate::ray;
 use crate::wire::{
-    CustomResourceDefinition, DaemonSet, Deployment, Job, Key, Meta, Node, Pod, ReplicaSet, StatefulSet,
+    Claim, CustomResourceDefinition, DaemonSet, Deployment, Job, Key, Meta, Namespace, Node, Pod, ReplicaSet,
+    StatefulSet, StorageClass, Volume,
 };
 
 /// API path and kind of a resource.
@@ -96,6 +97,10 @@ macro_rules! resource {
 
 resource! {
     Node => global("v1", "Node", "nodes");
+    Namespace => global("v1", "Namespace", "namespaces");
+    Claim => namespaced("v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+    Volume => global("v1", "PersistentVolume", "persistentvolumes");
+    StorageClass => global("storage.k8s.io/v1", "StorageClass", "storageclasses");
     Job => namespaced("batch/v1", "Job", "jobs");
     Deployment => namespaced("apps/v1", "Deployment", "deployments");
     ReplicaSet => namespaced("apps/v1", "ReplicaSet", "replicasets");
@@ -114,8 +119,8 @@ impl Resource for Pod {
         &self.metadata
     }
 
-    /// Indexed by controller uid, Job (`job/NAMESPACE/NAME`), node (`node/NAME`) and Ray cluster
-    /// (`ray/NAMESPACE/NAME`).
+    /// Indexed by controller uid, Job (`job/NAMESPACE/NAME`), node (`node/NAME`), claim
+    /// (`claim/NAMESPACE/NAME`) and Ray cluster (`ray/NAMESPACE/NAME`).
     fn index(&self, add: &mut dyn FnMut(String)) {
         if let Some(owner) = self.metadata.controller() {
             add(owner.uid.clone());
@@ -125,6 +130,9 @@ impl Resource for Pod {
         }
         if !self.spec.node_name.is_empty() {
             add(format!("node/{}", self.spec.node_name));
+        }
+        for (claim, _) in self.claims() {
+            add(format!("claim/{}/{claim}", self.metadata.namespace));
         }
         if let Some(cluster) = self.metadata.label("ray.io/cluster") {
             add(format!("ray/{}/{cluster}", self.metadata.namespace));

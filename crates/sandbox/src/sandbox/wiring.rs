@@ -18,6 +18,7 @@ use crate::operators::{
 use crate::pace::Pace;
 use crate::ray::{ClusterOperator, JobCaches, JobOperator, RayCluster, RayJob};
 use crate::scheduler::Scheduler;
+use crate::storage::{Claims, EphemeralClaims, Referenced, Volumes};
 use crate::wire::{CustomResourceDefinition, Deployment, Job, Key, Node, Pod, ReplicaSet};
 use crate::workloads::{DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets};
 
@@ -49,6 +50,9 @@ controllers! {
     Deployments => "deployments", Key;
     StatefulSets => "statefulsets", Key;
     DaemonSets => "daemonsets", Key;
+    Claims => "persistentvolumeclaims", Key;
+    Volumes => "persistentvolumes", Key;
+    EphemeralClaims => "ephemeral-volumes", Key;
     ClusterOperator => "rayclusters", Key;
     JobOperator => "rayjobs", Key;
     JobSets => "jobsets", Key;
@@ -76,6 +80,7 @@ pub(super) struct Wiring {
     nodes: Arc<Store<Node>>,
     pods: Arc<Store<Pod>>,
     jobs: Arc<Store<Job>>,
+    objects: Referenced,
     ray_clusters: Arc<Store<RayCluster>>,
     ray_jobs: Arc<Store<RayJob>>,
     on_job: Handlers<Job>,
@@ -99,6 +104,7 @@ impl Wiring {
             nodes,
             pods: Arc::new(Store::new()),
             jobs: Arc::new(Store::new()),
+            objects: Referenced::default(),
             ray_clusters: Arc::new(Store::new()),
             ray_jobs: Arc::new(Store::new()),
             on_job: Vec::new(),
@@ -128,7 +134,7 @@ impl Wiring {
         let nodes = self.node_controller();
         self.evictions();
         self.kubelet(logs);
-        self.scheduler();
+        self.storage();
         self.jobs();
         self.replica_sets();
         self.stateful_sets();
@@ -226,7 +232,7 @@ impl Wiring {
     fn autoscaler(&mut self, controller: &Arc<NodeController>) -> Arc<Autoscaler> {
         let requests = Arc::new(Store::<RequestObject>::new());
         let (nodes, pods) = (self.nodes.clone(), self.pods.clone());
-        let stores = Stores { nodes, pods, requests: requests.clone() };
+        let stores = Stores { nodes, pods, requests: requests.clone(), objects: self.objects.clone() };
         let cluster = self.cluster.clone();
         let autoscaler =
             Arc::new(Autoscaler::new(cluster, stores, controller.clone(), &self.recorder, self.pace));
@@ -264,13 +270,49 @@ impl Wiring {
         self.on_pod.push(Box::new(move |change| kubelet.pod_changed(change)));
     }
 
-    fn scheduler(&mut self) {
-        let scheduler = Arc::new(Scheduler::new(self.cluster.clone(), self.pods.clone(), &self.recorder));
+    fn scheduler(&mut self) -> Arc<Scheduler> {
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let scheduler = Arc::new(Scheduler::new(cluster, pods, self.objects.clone(), &self.recorder));
         let handler = scheduler.clone();
         self.on_node.push(Box::new(move |change| handler.node_changed(change)));
         let handler = scheduler.clone();
         self.on_pod.push(Box::new(move |change| handler.pod_changed(change)));
-        self.tasks.spawn(async move { scheduler.run().await });
+        let running = scheduler.clone();
+        self.tasks.spawn(async move { running.run().await });
+        scheduler
+    }
+
+    /// The scheduler, and the controllers of claims and volumes.
+    fn storage(&mut self) {
+        let (scheduler, objects) = (self.scheduler(), self.objects.clone());
+        let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
+        let controller = Claims::new(cluster.clone(), objects.clone(), nodes, pods.clone(), &self.recorder);
+        let claims = self.run(controller);
+        let volumes = self.run(Volumes::new(cluster.clone(), objects.clone()));
+        let created = EphemeralClaims::new(cluster, objects.claims.clone(), pods, &self.recorder);
+        let created = self.run(created);
+        let (claim_handler, wakes, handler) = (claims.clone(), scheduler.clone(), volumes.clone());
+        self.watch(&objects.claims, move |change| {
+            claim_handler.queue.add(change.latest().metadata.key());
+            handler.claim_changed(change.latest());
+            wakes.reference_changed();
+        });
+        let (claim_handler, wakes) = (claims.clone(), scheduler.clone());
+        self.watch(&objects.volumes, move |change| {
+            volumes.queue.add(change.latest().metadata.key());
+            claim_handler.volume_changed(change.latest());
+            wakes.reference_changed();
+        });
+        let (claim_handler, wakes) = (claims.clone(), scheduler.clone());
+        self.watch(&objects.classes, move |change| {
+            claim_handler.class_changed(&change.latest().metadata.name);
+            wakes.reference_changed();
+        });
+        self.watch(&objects.namespaces, move |_| scheduler.reference_changed());
+        self.on_pod.push(Box::new(move |change| {
+            claims.pod_changed(change);
+            created.pod_changed(change.latest());
+        }));
     }
 
     fn jobs(&mut self) {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::cache::{Cache, NodeInfo, PodInfo};
 use super::filter::Rejection;
-use crate::wire::{LabelSelector, Pod, PodAffinity, PodAffinityTerm};
+use crate::storage::Referenced;
+use crate::wire::{Key, Pod, PodAffinity, PodAffinityTerm};
 
 /// Topology key and value.
 type Domain = (String, String);
@@ -43,6 +44,8 @@ impl PodAffinityState {
             return state;
         }
         let own = &pod.pod;
+        let selects =
+            |term: &PodAffinityTerm, owner: &Pod, other: &Pod| selects(&cache.objects, term, owner, other);
         for info in cache.nodes.values() {
             for other in info.pods.values().map(|other| &other.pod) {
                 if !pod_affinity.required.is_empty()
@@ -78,7 +81,7 @@ impl PodAffinityState {
                 other.pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
             let terms = anti.into_iter().flat_map(|anti| &anti.required);
             terms
-                .filter(|term| selects(term, &other.pod, pod))
+                .filter(|term| selects(&cache.objects, term, &other.pod, pod))
                 .for_each(|term| add_weight(&mut self.existing_anti_affinity, term, info, 1));
         }
     }
@@ -122,15 +125,17 @@ fn add_weight<N: std::ops::AddAssign + Default>(
     }
 }
 
-/// Whether a term of `owner` matches `other`. An empty namespace selector matches all namespaces, any other one none,
-/// because labels of namespaces are not read.
-fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
+/// Whether a term of `owner` matches `other`. An empty namespace selector matches all namespaces.
+fn selects(objects: &Referenced, term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
     let namespace = &other.metadata.namespace;
-    let everywhere = term.namespace_selector.as_ref().is_some_and(|s| *s == LabelSelector::default());
+    let is_selected = term.namespace_selector.as_ref().is_some_and(|selector| {
+        let found = objects.namespaces.get(&Key::new("", &**namespace));
+        selector.is_empty() || found.is_some_and(|found| selector.matches(&found.metadata.labels))
+    });
     let namespaces = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
         *namespace == owner.metadata.namespace
     } else {
-        everywhere || term.namespaces.contains(namespace)
+        is_selected || term.namespaces.contains(namespace)
     };
     let same = |key: &String| owner.metadata.labels.get(key) == other.metadata.labels.get(key);
     let keyed = |keys: &[String]| {

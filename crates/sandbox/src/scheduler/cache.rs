@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::request::{self, Amounts};
+use super::volumes::ClaimPlan;
+use crate::storage::Referenced;
 use crate::wire::{Key, Node, Pod};
 
 /// A pod with its requests.
@@ -31,8 +33,10 @@ impl PodInfo {
 
     /// Host ports of the pod, with protocol and address.
     pub(super) fn host_ports(&self) -> impl Iterator<Item = (&str, &str, u16)> {
-        let ports = self.pod.spec.containers.iter().flat_map(|container| &container.ports);
-        let host_network = self.pod.spec.host_network;
+        let spec = &self.pod.spec;
+        let sidecars = spec.init_containers.iter().filter(|container| container.is_sidecar());
+        let ports = spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
+        let host_network = spec.host_network;
         ports.filter_map(move |port| {
             let number =
                 if host_network && port.host_port == 0 { port.container_port } else { port.host_port };
@@ -67,9 +71,25 @@ pub(crate) struct Cache {
     pub(super) with_anti_affinity: BTreeSet<(String, Key)>,
     /// Index of the node at which the next search starts.
     pub(super) next_start: usize,
+    /// The objects that pods refer to.
+    pub(super) objects: Referenced,
+    /// What the waiting claims of pods get whose binding is in flight.
+    pub(super) claim_plans: BTreeMap<Key, Vec<ClaimPlan>>,
 }
 
 impl Cache {
+    pub(crate) fn new(objects: Referenced) -> Self {
+        Self { objects, ..Self::default() }
+    }
+
+    /// Whether a pod other than `except` uses the claim.
+    pub(super) fn uses_claim(&self, claim: &Key, except: &Key) -> bool {
+        let pods = self.nodes.values().flat_map(|info| &info.pods);
+        pods.chain(self.pods_on_missing_nodes.values().flatten()).any(|(key, other)| {
+            key != except && key.namespace == claim.namespace && other.pod.uses_claim(&claim.name)
+        })
+    }
+
     /// Adds or updates a node. Returns whether that may help a pending pod.
     pub(crate) fn set_node(&mut self, node: Arc<Node>) -> bool {
         let name = node.metadata.name.clone();

@@ -2,6 +2,7 @@
 
 use super::cache::{NodeInfo, PodInfo};
 use super::select_node::CycleState;
+use crate::storage::Referenced;
 use crate::wire::{Node, Pod, Taint};
 
 /// Why a node was filtered out.
@@ -18,7 +19,12 @@ impl Rejection {
 }
 
 /// Runs the filters. The first one that rejects the node decides.
-pub(super) fn check(info: &NodeInfo, pod: &PodInfo, cycle_state: &CycleState) -> Result<(), Rejection> {
+pub(super) fn check(
+    info: &NodeInfo,
+    pod: &PodInfo,
+    cycle_state: &CycleState,
+    objects: &Referenced,
+) -> Result<(), Rejection> {
     let (node, wanted) = (&*info.node, &*pod.pod);
     let unschedulable = Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
@@ -28,19 +34,17 @@ pub(super) fn check(info: &NodeInfo, pod: &PodInfo, cycle_state: &CycleState) ->
     if node.spec.unschedulable && !wanted.spec.tolerations.iter().any(|t| t.tolerates(&unschedulable)) {
         return Err(Rejection::new("node(s) were unschedulable", false));
     }
-    if let Some(taint) =
-        node.spec.taints.iter().find(|taint| taint.effect != "PreferNoSchedule" && !tolerated(taint, wanted))
-    {
-        return Err(Rejection::new(
-            format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value),
-            false,
-        ));
+    let mut taints = node.spec.taints.iter().filter(|taint| taint.effect != "PreferNoSchedule");
+    if taints.any(|taint| !tolerated(taint, wanted)) {
+        return Err(Rejection::new("node(s) had untolerated taint(s)", false));
     }
     if !node_affinity(node, wanted) {
         return Err(Rejection::new("node(s) didn't match Pod's node affinity/selector", false));
     }
     ports(info, pod)?;
     resources(info, pod)?;
+    cycle_state.volumes.restrictions(info, pod)?;
+    cycle_state.volumes.check(info, objects)?;
     cycle_state.spread.check(info)?;
     cycle_state.affinity.check(info)
 }

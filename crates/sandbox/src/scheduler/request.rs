@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::{Container, Pod, Quantity};
+use crate::wire::{Container, Pod, Quantity, Resources};
 
 /// Amounts by resource name, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,14 +84,21 @@ fn combine(pod: &Pod, of: impl Fn(&Container) -> Amounts) -> Amounts {
     }
     running.add(&sidecars);
     running.raise_to(&peak);
+    if let Some(of_pod) = &pod.spec.resources {
+        running.0.extend(requested(of_pod).0);
+    }
     running.add(&Amounts::of(&pod.spec.overhead));
     running
 }
 
 /// Requests of one container. A missing request defaults to the limit.
 fn request(container: &Container) -> Amounts {
-    let mut amounts = Amounts::of(&container.resources.limits);
-    for (name, amount) in &container.resources.requests {
+    requested(&container.resources)
+}
+
+fn requested(resources: &Resources) -> Amounts {
+    let mut amounts = Amounts::of(&resources.limits);
+    for (name, amount) in &resources.requests {
         amounts.0.insert(name.clone(), amount.milli());
     }
     amounts
@@ -128,6 +135,11 @@ mod tests {
                 "a later sidecar does not",
                 json!({ "containers": [container("1")], "initContainers": [container("2"), sidecar] }),
                 2000,
+            ),
+            (
+                "requests of the pod replace the sums",
+                json!({ "containers": [container("1")], "resources": { "requests": { "cpu": "3" } } }),
+                3000,
             ),
             ("overhead", json!({ "containers": [container("1")], "overhead": { "cpu": "250m" } }), 1250),
         ] {

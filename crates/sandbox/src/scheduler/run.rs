@@ -9,17 +9,21 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::cache::{Cache, PodInfo};
 use super::select_node::{self, FitError};
+use super::volumes::ClaimPlan;
 use crate::cluster::{Change, Cluster, Error, Precondition, Recorder, Resource, Store};
-use crate::wire::{Condition, Key, Node, Pod};
+use crate::storage::{self, Referenced};
+use crate::wire::{Condition, Key, Node, Pod, SELECTED_NODE};
 
 /// Bindings and status updates in flight.
 const IN_FLIGHT: usize = 32;
 /// Delay after a failed binding.
 const BIND_BACK_OFF: Duration = Duration::from_secs(1);
+/// How long a pod waits until its claims are bound.
+const CLAIMS_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reason of the condition `PodScheduled` of a pod that fits no node.
 const UNSCHEDULABLE: &str = "Unschedulable";
@@ -34,6 +38,7 @@ pub(crate) struct Scheduler {
     recorder: Recorder,
     state: Mutex<State>,
     changed: Notify,
+    claims_changed: Notify,
 }
 
 #[derive(Default)]
@@ -58,14 +63,27 @@ struct PendingPod {
 }
 
 enum Step {
-    Bind { pod: Arc<Pod>, node: String },
+    Bind { pod: Arc<Pod>, node: String, plans: Vec<ClaimPlan> },
     Report { pod: Arc<Pod>, reason: &'static str, message: String },
 }
 
 impl Scheduler {
-    pub(crate) fn new(cluster: Cluster, pods: Arc<Store<Pod>>, recorder: &Recorder) -> Self {
+    pub(crate) fn new(
+        cluster: Cluster,
+        pods: Arc<Store<Pod>>,
+        objects: Referenced,
+        recorder: &Recorder,
+    ) -> Self {
         let recorder = recorder.for_component("default-scheduler");
-        Self { cluster, pods, recorder, state: Mutex::default(), changed: Notify::new() }
+        let state = Mutex::new(State { cache: Cache::new(objects), ..State::default() });
+        Self { cluster, pods, recorder, state, changed: Notify::new(), claims_changed: Notify::new() }
+    }
+
+    /// An object has changed to which pods refer.
+    pub(crate) fn reference_changed(&self) {
+        self.lock().activate_all();
+        self.changed.notify_one();
+        self.claims_changed.notify_waiters();
     }
 
     pub(crate) fn node_changed(&self, change: Change<'_, Node>) {
@@ -158,11 +176,16 @@ impl Scheduler {
 
     async fn act(&self, step: Step) {
         match step {
-            Step::Bind { pod, node } => {
-                if let Err(error) = self.bind(&pod, &node).await {
-                    tracing::debug!(pod = %pod.metadata.key(), node, %error, "binding failed");
-                    let mut state = self.lock();
-                    let key = pod.metadata.key();
+            Step::Bind { pod, node, plans } => {
+                let bound = match self.claims_ready(&plans).await {
+                    Ok(true) => self.bind(&pod, &node).await.map(|()| true),
+                    other => other,
+                };
+                let key = pod.metadata.key();
+                let mut state = self.lock();
+                state.cache.claim_plans.remove(&key);
+                if !matches!(bound, Ok(true)) {
+                    tracing::debug!(pod = %key, node, ?bound, "binding failed");
                     if state.assumed.get(&key) == Some(&pod.metadata.uid) {
                         state.assumed.remove(&key);
                         state.cache.remove_pod(&key);
@@ -191,6 +214,45 @@ impl Scheduler {
         let message = format!("Successfully assigned {} to {node}", meta.key());
         self.recorder.normal(&**pod, "Scheduled", message);
         Ok(())
+    }
+
+    /// Lets claims be bound that waited for a pod. Returns whether they are bound in time.
+    async fn claims_ready(&self, plans: &[ClaimPlan]) -> Result<bool, Error> {
+        for plan in plans {
+            self.carry_out(plan).await?;
+        }
+        Ok(plans.is_empty() || timeout(CLAIMS_PATIENCE, self.claims_bound(plans)).await.is_ok())
+    }
+
+    /// Reserves a volume for a claim, or asks for one on the node.
+    async fn carry_out(&self, plan: &ClaimPlan) -> Result<(), Error> {
+        let objects = self.lock().cache.objects.clone();
+        match &plan.volume {
+            Some(volume) => {
+                let patch = json!({ "spec": { "claimRef": storage::reference(&plan.claim) } });
+                let meta = &volume.metadata;
+                self.cluster.patch(&objects.volumes, meta, patch, Precondition::ResourceVersion).await?;
+            }
+            None if plan.claim.selected_node().is_none() => {
+                let patch = json!({ "metadata": { "annotations": { SELECTED_NODE: plan.node } } });
+                self.cluster.patch(&objects.claims, &plan.claim.metadata, patch, Precondition::Uid).await?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn claims_bound(&self, plans: &[ClaimPlan]) {
+        let claims = self.lock().cache.objects.claims.clone();
+        let is_bound =
+            |plan: &ClaimPlan| claims.get(&plan.claim.metadata.key()).is_some_and(|claim| claim.is_bound());
+        loop {
+            let changed = self.claims_changed.notified();
+            if plans.iter().all(is_bound) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     async fn report(&self, pod: &Arc<Pod>, reason: &'static str, message: String) -> Result<(), Error> {
@@ -245,10 +307,13 @@ impl State {
             None => select_node::select_node(&mut self.cache, &info),
         };
         Ok(Some(match result {
-            Ok(node) => {
+            Ok((node, plans)) => {
                 self.cache.add_pod(info.clone(), &node);
-                self.assumed.insert(key, info.pod.metadata.uid.clone());
-                Step::Bind { pod: info.pod.clone(), node }
+                self.assumed.insert(key.clone(), info.pod.metadata.uid.clone());
+                if !plans.is_empty() {
+                    self.cache.claim_plans.insert(key, plans.clone());
+                }
+                Step::Bind { pod: info.pod.clone(), node, plans }
             }
             Err(fit_error) => {
                 let message = fit_error.to_string();
@@ -313,7 +378,9 @@ impl State {
     }
 }
 
-/// The fields that a scheduling result depends on. Pods with equal fields share the result.
+/// The fields that a scheduling result depends on. Pods with equal fields share the result. The claims of ephemeral volumes
+/// are named for the pod.
 fn equivalence_class(pod: &Pod) -> Arc<str> {
-    format!("{:?}{:?}{}", pod.spec, pod.metadata.labels, pod.metadata.namespace).into()
+    let own = pod.claims().any(|(_, is_created)| is_created).then_some(&pod.metadata.name);
+    format!("{:?}{:?}{}{own:?}", pod.spec, pod.metadata.labels, pod.metadata.namespace).into()
 }

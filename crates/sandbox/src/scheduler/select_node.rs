@@ -7,6 +7,7 @@ use super::cache::{Cache, NodeInfo, PodInfo};
 use super::filter::{self, Rejection};
 use super::score;
 use super::spread::SpreadState;
+use super::volumes::{ClaimPlan, VolumeState};
 
 /// The search finds at least this many feasible nodes before it stops early, if there are so many.
 const MIN_FEASIBLE_NODES: usize = 100;
@@ -15,6 +16,8 @@ const MIN_FEASIBLE_NODES: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FitError {
     nodes: usize,
+    /// Why the pod fits no node, whatever the node.
+    of_pod: Option<String>,
     reasons: BTreeMap<String, usize>,
     /// Nodes where the removal of pods could help.
     resolvable: usize,
@@ -25,8 +28,8 @@ impl std::fmt::Display for FitError {
         if self.nodes == 0 {
             return f.write_str("no nodes available to schedule pods");
         }
-        let mut parts: Vec<String> =
-            self.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let of_nodes = self.reasons.iter().map(|(reason, count)| format!("{count} {reason}"));
+        let mut parts: Vec<String> = self.of_pod.iter().cloned().chain(of_nodes).collect();
         parts.sort();
         write!(f, "0/{} nodes are available: {}. ", self.nodes, parts.join(", "))?;
         let mut parts = Vec::new();
@@ -45,15 +48,25 @@ impl std::fmt::Display for FitError {
 pub(super) struct CycleState {
     pub(super) spread: SpreadState,
     pub(super) affinity: PodAffinityState,
+    pub(super) volumes: VolumeState,
 }
 
-/// Selects the feasible node with the best score; the first by name among equals.
-pub(crate) fn select_node(cache: &mut Cache, pod: &PodInfo) -> Result<String, FitError> {
-    let cycle_state =
-        CycleState { spread: SpreadState::of(cache, pod), affinity: PodAffinityState::of(cache, pod) };
+/// Selects the feasible node with the best score; the first by name among equals. Also what the claims get that waited
+/// for the pod.
+pub(crate) fn select_node(cache: &mut Cache, pod: &PodInfo) -> Result<(String, Vec<ClaimPlan>), FitError> {
     let total = cache.names.len();
-    let wanted = nodes_to_find(total);
     let mut fit_error = FitError { nodes: total, ..FitError::default() };
+    let volumes = VolumeState::of(cache, pod).and_then(|volumes| no_devices(pod).map(|()| volumes));
+    let volumes = match volumes {
+        Ok(volumes) => volumes,
+        Err(why) => return Err(FitError { of_pod: Some(why), ..fit_error }),
+    };
+    let cycle_state = CycleState {
+        spread: SpreadState::of(cache, pod),
+        affinity: PodAffinityState::of(cache, pod),
+        volumes,
+    };
+    let wanted = nodes_to_find(total);
     let mut feasible: Vec<&NodeInfo> = Vec::new();
     let mut examined = 0;
     for offset in 0..total {
@@ -62,7 +75,7 @@ pub(crate) fn select_node(cache: &mut Cache, pod: &PodInfo) -> Result<String, Fi
         }
         examined += 1;
         let info = &cache.nodes[&cache.names[(cache.next_start + offset) % total]];
-        match filter::check(info, pod, &cycle_state) {
+        match filter::check(info, pod, &cycle_state, &cache.objects) {
             Ok(()) => feasible.push(info),
             Err(Rejection { reasons, resolvable }) => {
                 fit_error.resolvable += usize::from(resolvable);
@@ -75,11 +88,23 @@ pub(crate) fn select_node(cache: &mut Cache, pod: &PodInfo) -> Result<String, Fi
     feasible.sort_by(|a, b| a.node.metadata.name.cmp(&b.node.metadata.name));
     let scores = score::scores(&feasible, pod, &cycle_state);
     let best = scores.iter().enumerate().max_by(|(i, a), (j, b)| a.cmp(b).then(j.cmp(i))).map(|(i, _)| i);
-    let chosen = best.map(|best| feasible[best].node.metadata.name.clone());
+    let chosen = best.map(|best| {
+        let plans = cycle_state.volumes.plan(feasible[best], &cache.objects);
+        (feasible[best].node.metadata.name.clone(), plans.unwrap_or_default())
+    });
     if total > 0 {
         cache.next_start = (cache.next_start + examined) % total;
     }
     chosen.ok_or(fit_error)
+}
+
+/// Devices of `ResourceClaim`s are not simulated.
+fn no_devices(pod: &PodInfo) -> Result<(), String> {
+    let Some(claim) = pod.pod.spec.resource_claims.first() else { return Ok(()) };
+    Err(format!(
+        "the sandbox allocates no devices to resource claims such as {:?}: request an extended resource such as nvidia.com/gpu instead",
+        claim.name
+    ))
 }
 
 /// How many feasible nodes to find: all in a small cluster; 50 %, falling to 5 %, in a large one, as in
@@ -127,7 +152,7 @@ mod tests {
 
     fn outcome(cache: &mut Cache, spec: &Value) -> String {
         match select_node(cache, &pod("p", spec)) {
-            Ok(node) => node,
+            Ok((node, _)) => node,
             Err(fit_error) => fit_error.to_string(),
         }
     }
@@ -148,11 +173,11 @@ mod tests {
             (json!({ "nodeSelector": { "zone": "a" } }), "a"),
             (
                 json!({ "requests": { "cpu": 5, "nvidia.com/gpu": 1 } }),
-                "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {gpu: yes}.",
+                "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s).",
             ),
             (
                 json!({ "nodeSelector": { "zone": "b" } }),
-                "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint {gpu: yes}.",
+                "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s).",
             ),
             (
                 json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {

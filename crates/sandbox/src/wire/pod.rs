@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, Meta, Quantity, Stamp};
+use super::{Condition, Meta, PodVolume, Quantity, Stamp};
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -59,6 +59,17 @@ pub(crate) struct PodSpec {
     pub(crate) init_containers: Vec<Container>,
     pub(crate) containers: Vec<Container>,
     pub(crate) overhead: BTreeMap<String, Quantity>,
+    /// Of the whole pod; they replace the sums of the containers.
+    pub(crate) resources: Option<Resources>,
+    pub(crate) volumes: Vec<PodVolume>,
+    pub(crate) resource_claims: Vec<ResourceClaim>,
+}
+
+/// A claim of dynamic resource allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ResourceClaim {
+    pub(crate) name: String,
 }
 
 /// A scheduling gate.

@@ -144,6 +144,7 @@ pub(crate) struct StatefulSetSpec {
     pub(crate) replicas: Option<i64>,
     pub(crate) selector: LabelSelector,
     pub(crate) template: Value,
+    pub(crate) volume_claim_templates: Vec<Value>,
     pub(crate) service_name: String,
     pub(crate) pod_management_policy: String,
     pub(crate) min_ready_seconds: i64,

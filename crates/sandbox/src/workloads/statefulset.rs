@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::template;
-use crate::cluster::{Cluster, Delete, Error, Kind, Precondition, Queue, Recorder, Store};
-use crate::wire::{Key, Owner, Pod, Stamp, StatefulSet, StatefulSetStatus};
+use crate::cluster::{Cluster, Delete, Error, Kind, Precondition, Queue, Recorder, Resource, Store};
+use crate::storage;
+use crate::wire::{Claim, Key, Owner, Pod, Stamp, StatefulSet, StatefulSetStatus};
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -65,9 +66,18 @@ impl StatefulSets {
         for step in decide(&set, &pods, &update, now) {
             match step {
                 Step::Create(ordinal) => {
+                    self.create_claims(&set, ordinal).await?;
                     let pod = pod_for_ordinal(&set, ordinal, &update);
                     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                    self.cluster.create(&self.pods, &key.namespace, &pod).await?;
+                    if let Err(error) = self.cluster.create(&self.pods, &key.namespace, &pod).await {
+                        let message = format!(
+                            "create Pod {name} in StatefulSet {} failed error: {}",
+                            key.name,
+                            error.reason()
+                        );
+                        self.recorder.warning(&*set, "FailedCreate", message);
+                        return Err(error);
+                    }
                     let message = format!("create Pod {name} in StatefulSet {} successful", key.name);
                     self.recorder.normal(&*set, "SuccessfulCreate", message);
                 }
@@ -89,6 +99,22 @@ impl StatefulSets {
         Ok(awaiting_min_ready.then(|| Instant::now() + Duration::from_secs(1)))
     }
 
+    /// Creates the claims of a pod. They outlive it.
+    async fn create_claims(&self, set: &StatefulSet, ordinal: i64) -> Result<(), Error> {
+        for (name, template) in claims_for_ordinal(set, ordinal) {
+            let mut claim = storage::claim(template, &name);
+            let labels = set.spec.selector.match_labels.iter().map(|(key, value)| (&**key, value.clone()));
+            template::set_metadata(&mut claim, "labels", labels);
+            let namespace = &set.metadata.namespace;
+            if self.cluster.create_if_absent(Claim::KIND, namespace, &claim).await? {
+                let (pod, set_name) = (format!("{}-{ordinal}", set.metadata.name), &set.metadata.name);
+                let message = format!("create Claim {name} Pod {pod} in StatefulSet {set_name} success");
+                self.recorder.normal(set, "SuccessfulCreate", message);
+            }
+        }
+        Ok(())
+    }
+
     /// Saves the template as a `ControllerRevision`, for `kubectl rollout history` and `undo`.
     async fn create_revision(&self, set: &StatefulSet, name: &str) -> Result<(), Error> {
         let revision = json!({
@@ -107,6 +133,14 @@ impl StatefulSets {
     }
 }
 
+/// The names and templates of the claims of a pod.
+fn claims_for_ordinal(set: &StatefulSet, ordinal: i64) -> impl Iterator<Item = (String, &Value)> {
+    set.spec.volume_claim_templates.iter().map(move |template| {
+        let volume = template["metadata"]["name"].as_str().unwrap_or_default();
+        (format!("{volume}-{}-{ordinal}", set.metadata.name), template)
+    })
+}
+
 fn pod_for_ordinal(set: &StatefulSet, ordinal: i64, revision: &str) -> Value {
     let name = format!("{}-{ordinal}", set.metadata.name);
     let mut pod = template::named_pod(&set.spec.template, set, &name);
@@ -120,6 +154,16 @@ fn pod_for_ordinal(set: &StatefulSet, ordinal: i64, revision: &str) -> Value {
         ],
     );
     pod["spec"]["hostname"] = json!(name);
+    let mut volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    for (claim, template) in claims_for_ordinal(set, ordinal) {
+        // The volume of a template replaces one of this name.
+        let volume = &template["metadata"]["name"];
+        volumes.retain(|other| other["name"] != *volume);
+        volumes.push(json!({ "name": volume, "persistentVolumeClaim": { "claimName": claim } }));
+    }
+    if !volumes.is_empty() {
+        pod["spec"]["volumes"] = json!(volumes);
+    }
     if !set.spec.service_name.is_empty() {
         pod["spec"]["subdomain"] = json!(set.spec.service_name);
     }

@@ -10,4 +10,5 @@ mod ray_jobs;
 mod ray_options;
 mod support;
 mod throughput;
+mod volumes;
 mod workloads;
