@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use crate::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::managed_fields::track_system_update;
 use crate::object;
+use crate::quotas;
 use crate::registry::Resource;
 use crate::server::{ApiServer, WorkItem};
-use crate::store::{Location, Object, Owner};
+use crate::store::{Location, Object, Owner, key_of};
 use crate::strategy::definitions;
 
 /// Work items in one round of the controllers; bounds the time for which requests wait for the server.
@@ -58,7 +59,14 @@ impl ApiServer {
 
     /// Writes an object to the store, and queues the work that follows from the write. Every write calls this function.
     pub(crate) fn commit(&mut self, resource: &Arc<Resource>, value: Value, now: Timestamp) -> Arc<Object> {
+        let counted = self.has_quotas(object::namespace(&value)).then(|| {
+            let key = key_of(object::namespace(&value), object::name(&value));
+            (self.store.get(&resource.storage, &key).map(|old| old.value()), value.clone())
+        });
         let object = self.store.put(&resource.storage, value, |value| resource.field_values(value));
+        if let Some((old, new)) = counted {
+            self.charge_quotas(resource, object.namespace(), old.as_ref(), Some(&new));
+        }
         let location = Location { storage: resource.storage.clone(), key: object.key.clone() };
         let lost_owner = object.owners.iter().any(|o| self.store.by_uid(&o.uid).is_none());
         let waits = object.deleting && object.finalizers.iter().any(|f| &**f == ORPHAN || &**f == FOREGROUND);
@@ -66,6 +74,7 @@ impl ApiServer {
             self.work_queue.insert(WorkItem::GarbageCollect(location.clone()));
         }
         match &*resource.storage {
+            quotas::STORAGE => self.count_quota(&object.key),
             "namespaces" => {
                 if object.deleting {
                     self.terminating_namespaces.insert(object.name().into());
@@ -99,7 +108,12 @@ impl ApiServer {
         key: &str,
         last: Option<Value>,
     ) -> Arc<Object> {
+        let stored = self.store.get(&resource.storage, key).expect("the object exists");
+        let counted = self.has_quotas(stored.namespace()).then(|| stored.value());
         let gone = self.store.delete(&resource.storage, key, last).expect("the object exists");
+        if let Some(old) = counted {
+            self.charge_quotas(resource, gone.namespace(), Some(&old), None);
+        }
         let dependents: Vec<Location> = self.store.dependents(&gone.uid).cloned().collect();
         self.work_queue.extend(dependents.into_iter().map(WorkItem::GarbageCollect));
         for owner in &gone.owners {

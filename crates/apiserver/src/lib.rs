@@ -40,6 +40,7 @@ mod page;
 pub mod patch;
 mod plugins;
 pub mod proto;
+mod quotas;
 mod rbac;
 mod registry;
 mod request;

@@ -278,6 +278,7 @@ impl ApiServer {
         }
         let value = self.to_store(resource, value)?;
         self.admit(resource, "", &value, None, warnings)?;
+        self.check_quotas(resource, &value, None)?;
         Ok(if options.dry {
             ResponseObject::Unstored(value)
         } else {
@@ -330,6 +331,9 @@ impl ApiServer {
         let deletion_completes = completes_deletion(&old, &new);
         let new = self.to_store(resource, new)?;
         self.admit(resource, &options.subresource, &new, Some(&live.value()), warnings)?;
+        if matches!(&*options.subresource, "" | "resize") {
+            self.check_quotas(resource, &new, Some(&live.value()))?;
+        }
         Ok(match (options.dry, deletion_completes) {
             (true, _) => ResponseObject::Unstored(new),
             (false, true) => {

@@ -1,7 +1,7 @@
 //! Pods: the admission plugins `LimitRanger`, `ServiceAccount`, `Priority` and `RuntimeClass`, and the fields that pod
 //! subresources may write.
 //!
-//! The token volume of the service account is not added. `ResourceQuota` is stored but not enforced.
+//! The token volume of the service account is not added.
 
 use serde_json::{Value, json};
 

@@ -15,6 +15,7 @@ mod openapi_types;
 mod patch_requests;
 mod patch_strategic;
 mod proto_bodies;
+mod quotas;
 mod requests;
 mod schema_cel;
 mod schema_fuzz;

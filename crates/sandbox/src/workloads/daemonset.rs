@@ -79,10 +79,12 @@ impl DaemonSets {
         for node in &nodes {
             let name = &node.metadata.name;
             let Some(pod) = by_node.remove(&**name) else {
-                let pod = self
-                    .cluster
-                    .create(&self.pods, &key.namespace, &daemon_pod(&set, name, &revision))
-                    .await?;
+                let pod = daemon_pod(&set, name, &revision);
+                let created = self.cluster.create(&self.pods, &key.namespace, &pod).await;
+                let pod = created.inspect_err(|error| {
+                    let message = format!("Error creating: {}", error.reason());
+                    self.recorder.warning(&*set, "FailedCreate", message);
+                })?;
                 self.recorder.normal(
                     &*set,
                     "SuccessfulCreate",

@@ -207,3 +207,60 @@ async fn no_object_gets_more_pods_than_all_nodes_could_hold() {
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     assert_eq!(cluster.pods().await.len(), 220);
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_beyond_a_quota_are_not_created_and_events_say_so_until_there_is_room() {
+    let cluster = cluster(&DEFAULT, 50.0).await;
+    let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "q" }, "spec": { "hard": { "pods": "1" } } });
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    cluster.create(quotas, &quota).await;
+    let template = json!({ "metadata": { "labels": { "app": "a" } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    let mut of_job = template.clone();
+    of_job["spec"]["restartPolicy"] = json!("Never");
+    let selector = json!({ "matchLabels": { "app": "a" } });
+    for (path, kind, spec, message) in [
+        (
+            "batch/v1",
+            "Job",
+            json!({ "parallelism": 2, "completions": 2, "template": of_job }),
+            "Error creating: pods",
+        ),
+        (
+            "apps/v1",
+            "ReplicaSet",
+            json!({ "replicas": 2, "selector": selector, "template": template }),
+            "Error creating: pods",
+        ),
+        (
+            "apps/v1",
+            "DaemonSet",
+            json!({ "selector": selector, "template": template }),
+            "Error creating: pods",
+        ),
+        (
+            "apps/v1",
+            "StatefulSet",
+            json!({ "replicas": 2, "serviceName": "s", "podManagementPolicy": "Parallel",
+            "selector": selector, "template": template }),
+            "create Pod statefulset-1 in StatefulSet statefulset failed error: pods",
+        ),
+    ] {
+        let name = kind.to_lowercase();
+        let object = json!({ "apiVersion": path, "kind": kind, "metadata": { "name": name }, "spec": spec });
+        let path = format!("/apis/{path}/namespaces/default/{name}s");
+        cluster.create(&path, &object).await;
+        let of_quota = "is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1";
+        let told = || async {
+            let events = cluster.events(&name).await;
+            events.into_iter().find(|told| {
+                told.starts_with(&format!("FailedCreate: {message}")) && told.ends_with(of_quota)
+            })
+        };
+        cluster.eventually(&format!("{kind} is told"), told).await;
+        cluster.delete(&format!("{path}/{name}?propagationPolicy=Background")).await;
+        let none = || async { cluster.pods().await.is_empty().then_some(()) };
+        cluster.eventually("its pods are gone", none).await;
+    }
+    let used = cluster.until(&format!("{quotas}/q"), |quota| quota["status"]["used"]["pods"] == "0").await;
+    assert_eq!(used["status"]["hard"]["pods"], "1");
+}
