@@ -19,6 +19,6 @@ pub(crate) use storage::{
     Claim, ClaimRef, Namespace, PodVolume, SELECTED_NODE, StorageClass, TopologyTerm, Volume,
 };
 pub(crate) use workload::{
-    CustomResourceDefinition, DaemonSet, Deployment, Job, JobStatus, ReplicaSet,
+    CustomResourceDefinition, DaemonSet, Deployment, FailureRule, Job, JobStatus, ReplicaSet,
     ReplicaSetStatus, StatefulSet, StatefulSetStatus,
 };

@@ -22,12 +22,72 @@ pub(crate) struct JobSpec {
     pub(crate) completions: Option<i64>,
     pub(crate) completion_mode: Option<String>,
     pub(crate) backoff_limit: Option<i64>,
+    pub(crate) backoff_limit_per_index: Option<i64>,
+    pub(crate) max_failed_indexes: Option<i64>,
+    pub(crate) pod_failure_policy: Option<FailurePolicy>,
+    pub(crate) pod_replacement_policy: Option<String>,
+    pub(crate) success_policy: Option<SuccessPolicy>,
     pub(crate) active_deadline_seconds: Option<i64>,
     pub(crate) ttl_seconds_after_finished: Option<i64>,
     pub(crate) suspend: bool,
     pub(crate) managed_by: Option<String>,
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) template: Value,
+}
+
+/// The meaning of failures of pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct FailurePolicy {
+    pub(crate) rules: Vec<FailureRule>,
+}
+
+/// The action for failed pods with these exit codes or with one of these conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct FailureRule {
+    pub(crate) action: String,
+    pub(crate) on_exit_codes: Option<ExitCodes>,
+    pub(crate) on_pod_conditions: Vec<ConditionPattern>,
+}
+
+/// Exit codes of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ExitCodes {
+    pub(crate) container_name: Option<String>,
+    pub(crate) operator: String,
+    pub(crate) values: Vec<i32>,
+}
+
+/// A condition of a pod. The default status is `True`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ConditionPattern {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+}
+
+impl Default for ConditionPattern {
+    fn default() -> Self {
+        Self { kind: String::new(), status: "True".to_owned() }
+    }
+}
+
+/// When an indexed Job has succeeded: one of the rules is satisfied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct SuccessPolicy {
+    pub(crate) rules: Vec<SuccessRule>,
+}
+
+/// The indexes that have to succeed, or how many of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SuccessRule {
+    pub(crate) succeeded_indexes: Option<String>,
+    pub(crate) succeeded_count: Option<i64>,
 }
 
 /// Status of a Job.
@@ -44,6 +104,7 @@ pub(crate) struct JobStatus {
     pub(crate) succeeded: i64,
     pub(crate) failed: i64,
     pub(crate) completed_indexes: Option<String>,
+    pub(crate) failed_indexes: Option<String>,
     pub(crate) uncounted_terminated_pods: Option<Uncounted>,
 }
 

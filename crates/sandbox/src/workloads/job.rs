@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::job_policies::{FAILURES, IGNORED_FAILURES};
 use super::job_rules::{self, Decision, INDEX, TRACKING};
 use super::template;
 use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store, merge_patch};
@@ -82,7 +83,7 @@ impl Jobs {
                 .await?;
         }
         for (is_warning, reason, message) in decision.events {
-            self.recorder.tell(&**job, is_warning, reason, message);
+            self.recorder.tell(&**job, is_warning, &reason, message);
         }
         for pod in &decision.release {
             self.remove_finalizer(pod).await?;
@@ -95,7 +96,18 @@ impl Jobs {
             self.recorder.normal(&**job, "SuccessfulDelete", format!("Deleted pod: {}", pod.metadata.name));
         }
         for index in decision.create {
-            match self.cluster.create(&self.pods, &job.metadata.namespace, &pod(job, index)).await {
+            let mut pod = pod(job, index);
+            if let Some((failures, ignored)) = index.and_then(|index| decision.index_failures.get(&index)) {
+                let counts = [(FAILURES, failures), (IGNORED_FAILURES, ignored)].into_iter();
+                // The number of failures that do not count is told if there are any.
+                let told = counts.filter(|(name, count)| *name == FAILURES || **count > 0);
+                template::set_metadata(
+                    &mut pod,
+                    "annotations",
+                    told.map(|(name, count)| (name, count.to_string())),
+                );
+            }
+            match self.cluster.create(&self.pods, &job.metadata.namespace, &pod).await {
                 Ok(pod) => {
                     self.recorder.normal(
                         &**job,

@@ -1,11 +1,13 @@
 //! The decisions of the Job controller: a pure function of the Job, its pods and the time.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::job_policies::{self, Action};
 use super::template;
 use crate::pace::Pace;
 use crate::wire::{Condition, Job, JobStatus, Pod, Stamp, condition};
@@ -18,10 +20,17 @@ pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(10));
 
 /// Reason and message of the final conditions of a Job.
-type End = (&'static str, &'static str);
-const COMPLETED: End = ("CompletionsReached", "Reached expected number of succeeded pods");
-const EXCEEDED: End = ("BackoffLimitExceeded", "Job has reached the specified backoff limit");
-const DEADLINE: End = ("DeadlineExceeded", "Job was active longer than specified deadline");
+type End = (Cow<'static, str>, Cow<'static, str>);
+const COMPLETED: End = end("CompletionsReached", "Reached expected number of succeeded pods");
+const EXCEEDED: End = end("BackoffLimitExceeded", "Job has reached the specified backoff limit");
+const DEADLINE: End = end("DeadlineExceeded", "Job was active longer than specified deadline");
+const TOO_MANY_INDEXES: End =
+    end("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes");
+const FAILED_INDEXES: End = end("FailedIndexes", "Job has failed indexes");
+
+const fn end(reason: &'static str, message: &'static str) -> End {
+    (Cow::Borrowed(reason), Cow::Borrowed(message))
+}
 
 /// The result of one reconciliation.
 #[derive(Debug, Default, PartialEq)]
@@ -36,17 +45,23 @@ pub(super) struct Decision {
     pub(super) counted_deletes: bool,
     /// Pods to create, with their completion index.
     pub(super) create: Vec<Option<i64>>,
+    /// The failures of the indexes of these pods so far, with a limit per index: those that count, and those that do not.
+    pub(super) index_failures: BTreeMap<i64, (i64, i64)>,
     /// When time alone changes the decision.
     pub(super) wake: Option<Duration>,
     /// Events to record: whether it is a warning, reason, message.
-    pub(super) events: Vec<(bool, &'static str, &'static str)>,
+    pub(super) events: Vec<(bool, Cow<'static, str>, Cow<'static, str>)>,
     /// Whether the time to live has expired and the Job is to be deleted.
     pub(super) expired: bool,
 }
 
 impl Decision {
-    fn set(&mut self, kind: &str, holds: bool, (reason, message): End, now: Stamp) {
-        Condition::new(kind, holds, reason, message, now).set_in(&mut self.status.conditions);
+    fn set(&mut self, kind: &str, holds: bool, (reason, message): &End, now: Stamp) {
+        Condition::new(kind, holds, reason, &**message, now).set_in(&mut self.status.conditions);
+    }
+
+    fn tell(&mut self, is_warning: bool, reason: &'static str, message: &'static str) {
+        self.events.push((is_warning, reason.into(), message.into()));
     }
 
     fn wake_after(&mut self, pause: Duration) {
@@ -65,12 +80,25 @@ fn holds(status: &JobStatus, kind: &str) -> bool {
     condition(&status.conditions, kind).is_some_and(|condition| condition.status == "True")
 }
 
-fn index_of(pod: &Arc<Pod>) -> Option<i64> {
+/// Reason and message of a condition that holds.
+fn told(status: &JobStatus, kind: &str) -> Option<End> {
+    let found = condition(&status.conditions, kind).filter(|condition| condition.status == "True")?;
+    Some((found.reason.clone().into(), found.message.clone().into()))
+}
+
+/// The completion index of a pod.
+pub(super) fn index_of(pod: &Arc<Pod>) -> Option<i64> {
     pod.metadata.annotation(INDEX)?.parse().ok()
 }
 
 fn tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().any(|finalizer| finalizer == TRACKING)
+}
+
+/// Whether a pod has failed. A deleted pod has, but only after its kubelet has terminated it.
+pub(super) fn is_failed(pod: &Pod) -> bool {
+    pod.status.phase == "Failed"
+        || (pod.metadata.is_deleting() && pod.status.phase != "Succeeded" && !waits_for_node(pod))
 }
 
 fn is_terminating(pod: &Pod) -> bool {
@@ -94,37 +122,39 @@ pub(super) fn decide(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -
     let all_pods_gone =
         active.is_empty() && !pods.iter().any(|pod| is_terminating(pod)) && decision.uncounted() == (0, 0);
 
-    if let Some(end) = failure(job, pods, now, pace, &mut decision) {
+    let decided = told(&decision.status, "SuccessCriteriaMet");
+    let failed = if decided.is_none() { failure(job, pods, now, pace, &decision) } else { None };
+    if let Some(end) = failed {
         if !holds(&decision.status, "FailureTarget") {
-            decision.set("FailureTarget", true, end, stamp);
-            decision.events.push((true, end.0, end.1));
+            decision.set("FailureTarget", true, &end, stamp);
+            decision.events.push((true, end.0.clone(), end.1.clone()));
         }
         decision.delete = active;
         if all_pods_gone {
-            decision.set("Failed", true, end, stamp);
+            decision.set("Failed", true, &end, stamp);
         }
-    } else if succeeded(job, &decision, active.len()) {
+    } else if let Some(end) = decided.or_else(|| success(job, &decision, active.len())) {
         if !holds(&decision.status, "SuccessCriteriaMet") {
-            decision.set("SuccessCriteriaMet", true, COMPLETED, stamp);
+            decision.set("SuccessCriteriaMet", true, &end, stamp);
         }
         decision.delete = active;
         if all_pods_gone {
-            decision.set("Complete", true, COMPLETED, stamp);
+            decision.set("Complete", true, &end, stamp);
             decision.status.completion_time = Some(stamp);
-            decision.events.push((false, "Completed", "Job completed"));
+            decision.tell(false, "Completed", "Job completed");
         }
     } else if job.spec.suspend {
         decision.delete = active;
         decision.counted_deletes = false;
         if !holds(&decision.status, "Suspended") {
-            decision.set("Suspended", true, ("JobSuspended", "Job suspended"), stamp);
-            decision.events.push((false, "Suspended", "Job suspended"));
+            decision.set("Suspended", true, &end("JobSuspended", "Job suspended"), stamp);
+            decision.tell(false, "Suspended", "Job suspended");
         }
     } else {
         if holds(&decision.status, "Suspended") {
-            decision.set("Suspended", false, ("JobResumed", "Job resumed"), stamp);
+            decision.set("Suspended", false, &end("JobResumed", "Job resumed"), stamp);
             decision.status.start_time = Some(stamp);
-            decision.events.push((false, "Resumed", "Job resumed"));
+            decision.tell(false, "Resumed", "Job resumed");
         }
         let start = *decision.status.start_time.get_or_insert(stamp);
         if let Some(remaining) =
@@ -154,12 +184,12 @@ fn count_finished(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut De
     for pod in pods.iter().filter(|pod| tracked(pod)) {
         let uid = &pod.metadata.uid;
         let known = uncounted.succeeded.contains(uid) || uncounted.failed.contains(uid);
-        // A deleted pod counts as failed, but only after its kubelet has terminated it.
-        let failed = pod.status.phase == "Failed" || (pod.metadata.is_deleting() && !waits_for_node(pod));
         if pod.status.phase == "Succeeded" && !known {
             uncounted.succeeded.push(uid.clone());
-        } else if failed && !known {
-            uncounted.failed.push(uid.clone());
+        } else if is_failed(pod) && !known {
+            if job_policies::action(job, pod) != Action::Ignore {
+                uncounted.failed.push(uid.clone());
+            }
         } else if !known {
             continue;
         }
@@ -173,6 +203,7 @@ fn count_finished(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut De
         status.completed_indexes = (!done.is_empty()).then(|| intervals(&done));
         // The counter of an indexed Job is derived from the indexes, so there are no uncounted successes.
         uncounted.succeeded.clear();
+        status.failed_indexes = job_policies::failed_indexes(job, pods).map(|failed| intervals(&failed));
     }
     status.uncounted_terminated_pods = Some(uncounted);
 }
@@ -182,21 +213,31 @@ fn waits_for_node(pod: &Pod) -> bool {
     is_terminating(pod) && !pod.spec.node_name.is_empty() && grace > 0
 }
 
-fn succeeded(job: &Job, decision: &Decision, active: usize) -> bool {
+/// Reason and message of the success, if the Job has succeeded.
+fn success(job: &Job, decision: &Decision, active: usize) -> Option<End> {
+    let done = indexes(decision.status.completed_indexes.as_deref().unwrap_or_default());
+    if let Some(rule) = job_policies::success(job, &done) {
+        return Some(("SuccessPolicy".into(), rule.into()));
+    }
     let succeeded = decision.status.succeeded + decision.uncounted().0;
-    match job.spec.completions {
+    let has_succeeded = match job.spec.completions {
         Some(completions) => succeeded >= completions,
         // A work queue Job: one success means that the work is done.
         None => succeeded > 0 && active == 0,
-    }
+    };
+    has_succeeded.then_some(COMPLETED)
 }
 
 /// Reason and message of the failure, if the Job has failed.
-fn failure(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace, decision: &mut Decision) -> Option<End> {
-    if let Some(target) = condition(&job.status.conditions, "FailureTarget") {
-        return Some(if target.reason == DEADLINE.0 { DEADLINE } else { EXCEEDED });
+fn failure(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace, decision: &Decision) -> Option<End> {
+    if let Some(target) = told(&job.status, "FailureTarget") {
+        return Some(target);
     }
-    let limit = job.spec.backoff_limit.unwrap_or(6);
+    if let Some(why) = job_policies::fails_job(job, pods) {
+        return Some(("PodFailurePolicy".into(), why.into()));
+    }
+    let is_per_index = job.spec.backoff_limit_per_index.is_some();
+    let limit = job.spec.backoff_limit.unwrap_or(if is_per_index { i64::from(i32::MAX) } else { 6 });
     if decision.status.failed + decision.uncounted().1 > limit {
         return Some(EXCEEDED);
     }
@@ -208,8 +249,21 @@ fn failure(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace, decision: &
             return Some(EXCEEDED);
         }
     }
-    let start = job.status.start_time.filter(|_| !job.spec.suspend)?;
-    remaining(pace.deadline(deadline(job)?), start, now).is_none().then_some(DEADLINE)
+    let start = job.status.start_time.filter(|_| !job.spec.suspend);
+    let left =
+        start.zip(deadline(job)).map(|(start, deadline)| remaining(pace.deadline(deadline), start, now));
+    if left.is_some_and(|left| left.is_none()) {
+        return Some(DEADLINE);
+    }
+    let count = |text: &Option<String>| {
+        i64::try_from(indexes(text.as_deref().unwrap_or_default()).len()).unwrap_or(i64::MAX)
+    };
+    let failed = count(&decision.status.failed_indexes);
+    if job.spec.max_failed_indexes.is_some_and(|max| failed > max) {
+        return Some(TOO_MANY_INDEXES);
+    }
+    let ended = failed + count(&decision.status.completed_indexes);
+    (failed > 0 && ended >= job.spec.completions.unwrap_or(0)).then_some(FAILED_INDEXES)
 }
 
 fn deadline(job: &Job) -> Option<Duration> {
@@ -249,20 +303,54 @@ fn manage_pods(
         decision.counted_deletes = false;
         return;
     }
-    if let Some(pause) = back_off(pods, now, pace) {
+    let is_per_index = job.spec.backoff_limit_per_index.is_some();
+    if !is_per_index && let Some(pause) = back_off(pods, now, pace) {
         decision.wake_after(pause);
         return;
     }
-    let missing = usize::try_from(wanted - running).unwrap_or(0);
+    let waits_for_end = job_policies::replaces_ended_only(job);
+    let leaving = if waits_for_end { template::count(pods, is_terminating) } else { 0 };
+    let missing = usize::try_from(wanted - running - leaving).unwrap_or(0);
     if indexed {
         let mut taken = indexes(decision.status.completed_indexes.as_deref().unwrap_or_default());
-        // An index stays in use until its terminating pod is gone.
-        taken.extend(pods.iter().filter(|pod| !pod.is_finished()).filter_map(index_of));
+        taken.extend(indexes(decision.status.failed_indexes.as_deref().unwrap_or_default()));
+        let holds = |pod: &&Arc<Pod>| pod.is_active() || (waits_for_end && is_terminating(pod));
+        taken.extend(pods.iter().filter(holds).filter_map(index_of));
         let free = (0..job.spec.completions.unwrap_or(0)).filter(|index| !taken.contains(index));
-        decision.create = free.take(missing).map(Some).collect();
+        let free: Vec<i64> = free.take(missing).collect();
+        decision.create = if is_per_index {
+            let ready = free.into_iter().filter(|index| is_due(job, pods, *index, now, pace, decision));
+            ready.map(Some).collect()
+        } else {
+            free.into_iter().map(Some).collect()
+        };
     } else {
         decision.create = vec![None; missing];
     }
+}
+
+/// Whether an index with its own limit may get a pod now. Notes its failures, or when it may.
+fn is_due(
+    job: &Job,
+    pods: &[Arc<Pod>],
+    index: i64,
+    now: Timestamp,
+    pace: Pace,
+    decision: &mut Decision,
+) -> bool {
+    let (failures, ignored, last) = job_policies::failures(job, pods, index);
+    let pause = last.and_then(|last| pause_after(failures + ignored, last, now, pace));
+    match pause {
+        Some(pause) => decision.wake_after(pause),
+        None => drop(decision.index_failures.insert(index, (failures, ignored))),
+    }
+    pause.is_none()
+}
+
+/// The rest of the back-off after this many failures, of which the last one was at `last`.
+fn pause_after(failures: i64, last: Stamp, now: Timestamp, pace: Pace) -> Option<Duration> {
+    let doublings = u32::try_from(failures - 1).unwrap_or(0).min(6);
+    remaining(pace.scaled((BACK_OFF.0 * 2u32.pow(doublings)).min(BACK_OFF.1)), last, now)
 }
 
 /// The rest of the back-off after the failures since the last success: 10 s, doubled with every failure.
@@ -279,8 +367,7 @@ fn back_off(pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -> Option<Duration> {
     let failures: Vec<Stamp> =
         ends("Failed").filter(|at| success.is_none_or(|success| *at > success)).collect();
     let last = *failures.iter().max()?;
-    let doublings = u32::try_from(failures.len() - 1).unwrap_or(6).min(6);
-    remaining(pace.scaled((BACK_OFF.0 * 2u32.pow(doublings)).min(BACK_OFF.1)), last, now)
+    pause_after(i64::try_from(failures.len()).unwrap_or(i64::MAX), last, now, pace)
 }
 
 /// Sets the counts of active, ready and terminating pods.
@@ -307,7 +394,7 @@ fn expire(job: &Job, now: Timestamp, pace: Pace, decision: &mut Decision) {
 }
 
 /// Parses indexes such as `0,2-4`.
-fn indexes(text: &str) -> BTreeSet<i64> {
+pub(super) fn indexes(text: &str) -> BTreeSet<i64> {
     let mut set = BTreeSet::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

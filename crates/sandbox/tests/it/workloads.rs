@@ -264,3 +264,39 @@ async fn pods_beyond_a_quota_are_not_created_and_events_say_so_until_there_is_ro
     let used = cluster.until(&format!("{quotas}/q"), |quota| quota["status"]["used"]["pods"] == "0").await;
     assert_eq!(used["status"]["hard"]["pods"], "1");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_with_a_limit_per_index_fails_after_all_other_indexes_have_ended() {
+    let cluster = cluster(&DEFAULT, 50.0).await;
+    let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j" }, "spec": {
+        "completions": 3, "parallelism": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 1,
+        "template": {
+            "metadata": { "annotations": { "sandbox.muster.dev/fail": "exit=1,index=1", "sandbox.muster.dev/run-time": "1s" } },
+            "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] },
+        },
+    } });
+    cluster.create("/apis/batch/v1/namespaces/default/jobs", &job).await;
+    let failed =
+        cluster.until("/apis/batch/v1/namespaces/default/jobs/j", |job| holds(job, "Failed", "True")).await;
+    let status = &failed["status"];
+    assert_eq!((&status["failedIndexes"], &status["completedIndexes"]), (&json!("1"), &json!("0,2")));
+    assert_eq!((&status["failed"], &status["succeeded"]), (&json!(2), &json!(2)));
+    let condition = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Failed").unwrap();
+    assert_eq!(
+        (&condition["reason"], &condition["message"]),
+        (&json!("FailedIndexes"), &json!("Job has failed indexes"))
+    );
+    let counts: Vec<String> = cluster
+        .pods()
+        .await
+        .iter()
+        .filter(|pod| pod["status"]["phase"] == "Failed")
+        .map(|pod| {
+            pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"]
+                .as_str()
+                .unwrap_or("none")
+                .to_owned()
+        })
+        .collect();
+    assert!(counts.contains(&"0".to_owned()) && counts.contains(&"1".to_owned()), "{counts:?}");
+}
