@@ -7,10 +7,12 @@ use api::kueue::jobs::JOB_KINDS;
 use api::kueue::webhooks::{self, Context, JobRules, Operation, ReviewedKind};
 use api::selector::LabelSelector;
 use apiserver::{AdmissionPlugin, Converter, Service, Write};
-use controllers::{JobsConfig, KueueOptions, KueueRules};
+use controllers::{JobsConfig, KueueOptions, KueueRules, ProvisioningConfig};
 use kube::Client;
 use serde_json::{Value, json};
 use server::kueue::{NamespaceWatches, Namespaces};
+
+use crate::kueue::{Duties, Kueue};
 
 /// Kueue's admission webhooks.
 #[derive(Debug)]
@@ -19,22 +21,22 @@ struct Webhooks {
     namespaces: Namespaces,
 }
 
-/// Serves Kueue's kinds in both versions. Returns what must run meanwhile: the watches of its webhooks.
-pub(crate) async fn install(service: &Service, client: Client) -> Result<NamespaceWatches> {
+/// Serves Kueue's kinds in both versions, with the rules of a configuration. Returns what must run meanwhile: the watches of
+/// its webhooks.
+pub(crate) async fn install(
+    service: &Service,
+    client: Client,
+    kueue: Option<&Kueue>,
+) -> Result<NamespaceWatches> {
     let (namespaces, watches) = Namespaces::watch(&client);
     service.with(|server, _| {
         let convert =
             |object: &mut Value, to: &str| api::kueue::convert(object, to).map_err(|error| error.to_string());
         server.convert_with(api::kueue::GROUP, Converter::new(convert));
-        let jobs = jobs();
-        let reviewed: Vec<ReviewedKind> = frameworks().filter_map(ReviewedKind::of_framework).collect();
-        let rules = JobRules {
-            frameworks: frameworks().map(str::to_owned).collect(),
-            namespaces: jobs.namespaces,
-            ..JobRules::default()
-        };
-        let plugin =
-            Arc::new(Webhooks { context: Context { jobs: rules, ..Context::default() }, namespaces });
+        let context = kueue.map_or_else(context, Kueue::context);
+        let names = context.jobs.frameworks.iter();
+        let reviewed: Vec<ReviewedKind> = names.filter_map(|name| ReviewedKind::of_framework(name)).collect();
+        let plugin = Arc::new(Webhooks { context, namespaces });
         server.admit_with(api::kueue::GROUP, plugin.clone());
         for kind in reviewed {
             server.admit_with(kind.group(), plugin.clone());
@@ -48,13 +50,34 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<Namespa
     Ok(watches)
 }
 
+/// The rules of the webhooks without a configuration.
+fn context() -> Context {
+    let frameworks = frameworks().map(str::to_owned).collect();
+    let jobs = JobRules { frameworks, namespaces: jobs().namespaces, ..JobRules::default() };
+    Context { jobs, ..Context::default() }
+}
+
+/// What the controller does for Kueue's objects: everything, as a configuration says.
+pub(crate) fn duties(kueue: Option<&Kueue>) -> Result<Duties> {
+    match kueue {
+        Some(kueue) => kueue.duties(),
+        None => Ok(Duties {
+            acts: controllers::Kueue::Scheduler,
+            options: options(),
+            jobs: jobs(),
+            provisioning: Some(ProvisioningConfig::default()),
+            ..Duties::default()
+        }),
+    }
+}
+
 /// The kinds of jobs whose webhooks are served.
-fn frameworks() -> impl Iterator<Item = &'static str> {
+pub(crate) fn frameworks() -> impl Iterator<Item = &'static str> {
     JOB_KINDS.iter().map(|kind| kind.framework).chain(["deployment"])
 }
 
 /// How Workloads are planned: their pods get nodes.
-pub(crate) fn options() -> KueueOptions {
+fn options() -> KueueOptions {
     KueueOptions {
         rules: KueueRules { places_pods: true, ..KueueRules::default() },
         ..KueueOptions::default()
@@ -62,7 +85,7 @@ pub(crate) fn options() -> KueueOptions {
 }
 
 /// The jobs that are managed: those with the label of a queue, in all namespaces but that of the system.
-pub(crate) fn jobs() -> JobsConfig {
+fn jobs() -> JobsConfig {
     let system = LabelSelector::default().with("kubernetes.io/metadata.name", "kube-system", false);
     JobsConfig { kinds: JOB_KINDS.iter().collect(), namespaces: system, ..JobsConfig::default() }
 }

@@ -1,10 +1,12 @@
 //! The parts of the controller for Kueue's API: flags, addresses and servers.
 //!
+//! - `embedded`: all parts for a cluster in this process
 //! - `parts`: what the process does, by name
 //! - `options`: what the configuration says about the plan and about metrics
 //! - `jobs`: what it says about jobs
 //! - `lease`: the lease of Kueue
 
+mod embedded;
 mod jobs;
 mod lease;
 mod options;
@@ -160,13 +162,8 @@ impl KueueArgs {
                 serde_json::json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"})
             }
         };
-        let waits_for_pods = !document["waitForPodsReady"].is_null();
-        let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| "kueue-system".into());
-        let configuration = Configuration::parse(document, &namespace).map_err(|errors| {
-            let list = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
-            let file = self.config.as_deref().unwrap_or(Path::new("default")).display();
-            anyhow!("the configuration {file} is not valid:\n  {list}")
-        })?;
+        let waits_for_pods = waits_for_pods(&document);
+        let configuration = parse(document, self.config.as_deref().unwrap_or(Path::new("default")))?;
         let metrics_port = (self.metrics_port != 0).then_some(self.metrics_port);
         let is_shared = dispatches;
         Ok(Some(Kueue {
@@ -184,6 +181,19 @@ impl KueueArgs {
             issuer,
         }))
     }
+}
+
+/// Whether a configuration names `waitForPodsReady`.
+fn waits_for_pods(document: &Value) -> bool {
+    !document["waitForPodsReady"].is_null()
+}
+
+fn parse(document: Value, file: &Path) -> Result<Configuration> {
+    let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| "kueue-system".into());
+    Configuration::parse(document, &namespace).map_err(|errors| {
+        let list = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
+        anyhow!("the configuration {} is not valid:\n  {list}", file.display())
+    })
 }
 
 fn read(file: &Path) -> Result<Value> {

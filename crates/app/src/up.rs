@@ -25,6 +25,7 @@ use tokio::task::JoinError;
 
 use crate::groups::{PrinterColumns, parse_group};
 use crate::kubeconfig;
+use crate::kueue::Kueue;
 use crate::packing;
 use crate::page;
 use crate::signal::Termination;
@@ -89,6 +90,11 @@ pub(crate) struct Args {
     /// Enable quota: charge AppWrappers to MCAD's quota trees, defined by `QuotaSubtree` objects.
     #[arg(long)]
     quota: bool,
+    /// Kueue's configuration file: a Configuration of config.kueue.x-k8s.io/v1beta1 or v1beta2, such as one with
+    /// waitForPodsReady. All kinds of jobs are managed unless it names integrations.frameworks. What it says of servers,
+    /// certificates and leader election has no effect.
+    #[arg(long, value_name = "FILE", conflicts_with = "api_only")]
+    config: Option<PathBuf>,
     /// The provisioning classes by which AppWrappers may ask the simulated autoscaler for nodes; the first is that of
     /// AppWrappers without the annotation muster.dev/provisioning-class.
     #[arg(
@@ -121,6 +127,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
     let nodes = nodes(&args)?;
     let pools = pools(&args)?;
+    let kueue = args.config.as_deref().map(Kueue::embedded).transpose()?;
+    let duties = embedded_kueue::duties(kueue.as_ref())?;
     let dir = WorkDir::lock(&args.dir)?;
     let api = bind(args.listen, "API server", "--listen").await?;
     let endpoint = Endpoint::new(args.tls, api.address)?;
@@ -153,7 +161,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     // Before the webhooks: the role of a pod depends on its tolerations.
     device_tolerations::install(&service);
-    let watches = embedded_kueue::install(&service, client.clone()).await?;
+    let watches = embedded_kueue::install(&service, client.clone(), kueue.as_ref()).await?;
     tokio::spawn(watches);
     controllers::install_provisioning_crd(client.clone())
         .await
@@ -180,10 +188,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         packing: args.packing,
         guessed_hold_us: i64::from(args.guessed_hold) * 1_000_000,
         quota: args.quota,
-        kueue: controllers::Kueue::Scheduler,
-        kueue_options: embedded_kueue::options(),
-        jobs: embedded_kueue::jobs(),
-        provisioning: Some(controllers::ProvisioningConfig::default()),
+        kueue: duties.acts,
+        kueue_options: duties.options,
+        jobs: duties.jobs,
+        provisioning: duties.provisioning,
         provisioning_classes: args.provisioning_classes,
         ..controllers::Config::default()
     };

@@ -47,6 +47,60 @@ fn a_pod_with_a_queue_is_held_back_and_tolerates_the_taint_of_its_device() {
 }
 
 #[test]
+fn a_configuration_of_kueue_says_what_is_managed_and_that_pods_must_be_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kueue.yaml");
+    let head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+    std::fs::write(&file, format!("{head}waitForPodsReady: {{timeout: never}}\n")).unwrap();
+    let error = stderr_of_failure(&up(&["--config", "kueue.yaml"], dir.path()).output().unwrap());
+    assert!(
+        error.contains("the configuration kueue.yaml is not valid") && error.contains("timeout"),
+        "{error}"
+    );
+    let lines = "waitForPodsReady: {timeout: 1s}\nintegrations: {frameworks: [batch/job]}\n";
+    std::fs::write(&file, format!("{head}{lines}")).unwrap();
+    let running = Up::start(&["--config", "kueue.yaml"], dir.path());
+    let address = running.address("API server");
+    let create = |path: &str, object: serde_json::Value| {
+        let created = post(address, path, &object.to_string());
+        let created: serde_json::Value =
+            serde_json::from_str(created.split_once("\r\n\r\n").unwrap().1).unwrap();
+        created
+    };
+    let group = "/apis/kueue.x-k8s.io/v1beta2";
+    create(&format!("{group}/resourceflavors"), serde_json::json!({"metadata": {"name": "f"}}));
+    let quota = serde_json::json!({"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "9"}]}]});
+    create(
+        &format!("{group}/clusterqueues"),
+        serde_json::json!({"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}, "resourceGroups": [quota]}}),
+    );
+    create(
+        &format!("{group}/namespaces/default/localqueues"),
+        serde_json::json!({"metadata": {"name": "q"}, "spec": {"clusterQueue": "q"}}),
+    );
+    let labels = serde_json::json!({"kueue.x-k8s.io/queue-name": "q"});
+    let fault = serde_json::json!({"sandbox.muster.dev/fail": "never-ready"});
+    let spec = serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]});
+    create(
+        "/apis/batch/v1/namespaces/default/jobs",
+        serde_json::json!({"metadata": {"name": "j", "labels": labels}, "spec": {
+        "template": {"metadata": {"annotations": fault}, "spec": spec}}}),
+    );
+    let begin = std::time::Instant::now();
+    while !get(address, &format!("{group}/namespaces/default/workloads")).contains("PodsReadyTimeout") {
+        assert!(begin.elapsed() < std::time::Duration::from_mins(1), "the Workload keeps its quota");
+        std::thread::yield_now();
+    }
+    // A pod is no job that is managed.
+    let pod = create(
+        "/api/v1/namespaces/default/pods",
+        serde_json::json!({"metadata": {"name": "a", "labels": labels}, "spec": spec}),
+    );
+    assert!(pod["spec"]["schedulingGates"].is_null(), "{pod}");
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
 fn a_second_muster_up_in_the_same_directory_fails() {
     let dir = tempfile::tempdir().unwrap();
     let running = Up::start(&["--dir", "here"], dir.path());
@@ -81,6 +135,7 @@ fn an_invalid_flag_fails_before_the_cluster_starts() {
         (["--nodes", "missing.yaml"], "missing.yaml"),
         (["--speed", "0"], "speed"),
         (["--appwrapper-group", "example.org"], "mcad.ibm.com"),
+        (["--config", "missing.yaml"], "cannot read the configuration missing.yaml"),
     ] {
         let error = stderr_of_failure(&up(&arguments, dir.path()).output().unwrap());
         assert!(error.contains(expected), "{arguments:?}: {error}");

@@ -1,0 +1,68 @@
+//! All parts of Kueue's API for the cluster of `muster up`, as a configuration of Kueue says.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use api::kueue::webhooks::Context;
+use server::Issuer;
+
+use super::parts::{self, Part};
+use super::{Kueue, parse, read, waits_for_pods};
+use crate::embedded_kueue;
+
+/// The fields that are for a process of its own.
+const OF_PROCESS: [&str; 10] = [
+    "clientConnection",
+    "controller",
+    "health",
+    "internalCertManagement",
+    "leaderElection",
+    "metrics",
+    "multiKueue",
+    "pprofBindAddress",
+    "tls",
+    "webhook",
+];
+
+impl Kueue {
+    /// What a configuration says, for all kinds of jobs or those that it names. Tells which of its fields have no effect.
+    pub(crate) fn embedded(file: &Path) -> Result<Self> {
+        let document = read(file)?;
+        let waits_for_pods = waits_for_pods(&document);
+        let unused: Vec<&str> = OF_PROCESS.into_iter().filter(|field| !document[*field].is_null()).collect();
+        if !unused.is_empty() {
+            eprintln!("muster: {}: no effect in a simulated cluster: {}", file.display(), unused.join(", "));
+        }
+        let named = document["integrations"]["frameworks"].as_array().cloned();
+        let configuration = parse(document, file)?;
+        let kinds: Vec<String> = match named {
+            Some(named) => named.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+            None => embedded_kueue::frameworks().map(str::to_owned).collect(),
+        };
+        let started = kinds.iter().map(|kind| Part::parse(&format!("job={kind}")));
+        let started = started.collect::<Result<Vec<_>, _>>();
+        let mut parts =
+            started.map_err(|why| anyhow!("{}: integrations.frameworks: {why}", file.display()))?;
+        // Kinds that others create have no webhook.
+        parts.extend(kinds.iter().filter_map(|kind| Part::parse(&format!("webhook={kind}")).ok()));
+        Ok(Self {
+            configuration,
+            acts: controllers::Kueue::Scheduler,
+            is_shared: true,
+            webhooks: true,
+            jobs: parts::managed(&parts),
+            provisions: true,
+            reviewed: parts::reviewed(&parts),
+            metrics_port: None,
+            places_pods: true,
+            waits_for_pods,
+            installs: true,
+            issuer: Issuer::Other,
+        })
+    }
+
+    /// What the webhooks have to know.
+    pub(crate) fn context(&self) -> Context {
+        Context { gates: (&self.configuration.gates).into(), jobs: self.job_rules() }
+    }
+}
