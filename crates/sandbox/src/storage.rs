@@ -18,7 +18,8 @@ use crate::wire::{Claim, Key, Namespace, StorageClass, Volume};
 
 pub(crate) use claims::{Claims, reference};
 pub(crate) use ephemeral::{EphemeralClaims, claim};
-pub(crate) use matching::{allows, best_volume, is_usable_on};
+use matching::topology_of;
+pub(crate) use matching::{best_volume, is_usable_on, provisions_for};
 pub(crate) use volumes::Volumes;
 
 /// The provisioner of the default class. The volumes of every other provisioner are simulated, too.

@@ -1,5 +1,7 @@
 //! `ResourceQuota`: what it refuses, and what it counts.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use crate::harness::{Cluster, PODS};
 use serde_json::{Value, json};
 

@@ -100,7 +100,7 @@ impl Autoscaler {
             simulation.add_bound(pod.clone());
         }
         let objects = self.objects.clone();
-        let mut round = Round { now, objects, nodes, bound, simulation, state };
+        let mut round = Round { now, nodes, bound, objects, simulation, state };
         round.keep_smallest_sizes();
         let requests = self.open_requests(&mut round).await;
         for request in &requests {

@@ -152,7 +152,7 @@ impl VolumeState {
             };
             match &volume {
                 Some(volume) => drop(taken.insert(volume.metadata.name.clone())),
-                None if class.provisions() && storage::allows(&class, &info.node).is_some() => {}
+                None if storage::provisions_for(&class, &info.node) => {}
                 None => return None,
             }
             plans.push(ClaimPlan { claim: claim.clone(), node: node.clone(), volume });

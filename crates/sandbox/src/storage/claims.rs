@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{PROVISIONER, Referenced, allows, best_volume};
+use super::{PROVISIONER, Referenced, best_volume, topology_of};
 use crate::cluster::{Change, Cluster, Error, Precondition, Queue, Recorder, Resource, Store};
 use crate::wire::{Claim, ClaimRef, Key, Node, Pod, StorageClass, TopologyTerm, Volume};
 
@@ -86,7 +86,7 @@ impl Claims {
         match self.volume_for(&claim).await? {
             Some(volume) => self.bind(&claim, &volume).await?,
             None if claim.status.phase.is_empty() => {
-                self.set_status(&claim, json!({ "phase": "Pending" })).await?
+                self.set_status(&claim, json!({ "phase": "Pending" })).await?;
             }
             None => {}
         }
@@ -154,7 +154,7 @@ impl Claims {
     ) -> Result<Option<Arc<Volume>>, Error> {
         let node = claim.selected_node().and_then(|name| self.nodes.get(&Key::new("", name)));
         let topology = match &node {
-            Some(node) => allows(class, node).flatten(),
+            Some(node) => topology_of(class, node),
             None => class.allowed_topologies.first(),
         };
         let name = format!("pvc-{}", claim.metadata.uid);

@@ -61,16 +61,17 @@ impl Volume {
     }
 }
 
-/// The topology of the class in which the node is; `None`: the class creates no volumes for this node. A class without
-/// topologies creates volumes for every node.
-pub(crate) fn allows<'a>(class: &'a StorageClass, node: &Node) -> Option<Option<&'a TopologyTerm>> {
-    if class.allowed_topologies.is_empty() {
-        return Some(None);
-    }
+/// Whether the class creates volumes for a node.
+pub(crate) fn provisions_for(class: &StorageClass, node: &Node) -> bool {
+    class.provisions() && (class.allowed_topologies.is_empty() || topology_of(class, node).is_some())
+}
+
+/// The topology of the class in which a node is.
+pub(super) fn topology_of<'a>(class: &'a StorageClass, node: &Node) -> Option<&'a TopologyTerm> {
     let is_in = |term: &&TopologyTerm| {
         term.match_label_expressions.iter().all(|expression| {
             node.metadata.labels.get(&expression.key).is_some_and(|value| expression.values.contains(value))
         })
     };
-    class.allowed_topologies.iter().find(is_in).map(Some)
+    class.allowed_topologies.iter().find(is_in)
 }

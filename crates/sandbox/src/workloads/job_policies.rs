@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::job_rules::{index_of, indexes, is_failed};
+use super::job_rules::{index_of, indexes, is_failed, tracked};
 use crate::wire::{FailureRule, Job, Pod, Stamp};
 
 /// Annotation of a pod: how many pods of its index failed before it.
@@ -75,7 +75,7 @@ pub(super) fn replaces_ended_only(job: &Job) -> bool {
 pub(super) fn failed_indexes(job: &Job, pods: &[Arc<Pod>]) -> Option<BTreeSet<i64>> {
     let limit = job.spec.backoff_limit_per_index?;
     let mut failed = indexes(job.status.failed_indexes.as_deref().unwrap_or_default());
-    let ended = pods.iter().filter(|pod| is_failed(pod));
+    let ended = pods.iter().filter(|pod| is_failed(pod) && tracked(pod));
     failed.extend(ended.filter_map(|pod| {
         let has_failed = match action(job, pod) {
             Action::FailIndex => true,
@@ -91,7 +91,9 @@ pub(super) fn failed_indexes(job: &Job, pods: &[Arc<Pod>]) -> Option<BTreeSet<i6
 pub(super) fn failures(job: &Job, pods: &[Arc<Pod>], index: i64) -> (i64, i64, Option<Stamp>) {
     let before =
         |pod: &&Arc<Pod>| (number(pod, FAILURES) + number(pod, IGNORED_FAILURES), pod.metadata.name.clone());
-    let of_index = pods.iter().filter(|pod| is_failed(pod) && index_of(pod) == Some(index));
+    // The pods of a suspended Job are deleted without a failure.
+    let has_failed = |pod: &Pod| is_failed(pod) && (tracked(pod) || !pod.metadata.is_deleting());
+    let of_index = pods.iter().filter(|pod| has_failed(pod) && index_of(pod) == Some(index));
     let Some(last) = of_index.max_by_key(before) else { return (0, 0, None) };
     let is_ignored = action(job, last) == Action::Ignore;
     let ends = last.status.container_statuses.iter();

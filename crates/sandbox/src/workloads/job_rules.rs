@@ -91,7 +91,8 @@ pub(super) fn index_of(pod: &Arc<Pod>) -> Option<i64> {
     pod.metadata.annotation(INDEX)?.parse().ok()
 }
 
-fn tracked(pod: &Pod) -> bool {
+/// Whether a pod is not counted yet.
+pub(super) fn tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().any(|finalizer| finalizer == TRACKING)
 }
 
@@ -203,7 +204,10 @@ fn count_finished(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut De
         status.completed_indexes = (!done.is_empty()).then(|| intervals(&done));
         // The counter of an indexed Job is derived from the indexes, so there are no uncounted successes.
         uncounted.succeeded.clear();
-        status.failed_indexes = job_policies::failed_indexes(job, pods).map(|failed| intervals(&failed));
+        // The pods that a Job deletes at its end are no failures of their indexes.
+        if told(&job.status, "FailureTarget").or_else(|| told(&job.status, "SuccessCriteriaMet")).is_none() {
+            status.failed_indexes = job_policies::failed_indexes(job, pods).map(|failed| intervals(&failed));
+        }
     }
     status.uncounted_terminated_pods = Some(uncounted);
 }

@@ -161,6 +161,10 @@ fn a_job_with_too_many_failed_indexes_fails_at_once() {
         of_target(&decision, "FailureTarget"),
         ("MaxFailedIndexesExceeded".to_owned(), why.to_owned())
     );
+    let deleted = json!({ "annotations": { INDEX: "2" }, "deletionTimestamp": "1970-01-01T00:01:50Z" });
+    let ended = Job { status: decision.status, ..job(&spec, &json!({})) };
+    let end = decide_at(&ended, &[pod("c", "Running", &deleted)], 111);
+    assert_eq!((end.status.failed_indexes.as_deref(), end.uncounted().1), (Some("0,1"), 1));
     let one = decide_at(&job(&spec, &json!({})), &pods[1..], 110);
     assert_eq!((one.status.failed_indexes.as_deref(), one.create), (Some("1"), vec![Some(0), Some(3)]));
 }

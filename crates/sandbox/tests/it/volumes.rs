@@ -193,12 +193,11 @@ async fn local_volumes_are_bound_to_the_pods_that_come_to_their_nodes() {
     for name in ["one", "two", "three"] {
         let (is_placed, is_bound, node, volume) = two(name).await;
         assert_eq!(is_placed, is_bound, "{name}");
-        match node {
-            Some(node) => assert_eq!(volume, Some(node[..1].to_owned()), "{name}"),
-            None => {
-                waiting += 1;
-                assert_eq!(reason(&cluster, name, "find").await, none);
-            }
+        if let Some(node) = node {
+            assert_eq!(volume, Some(node[..1].to_owned()), "{name}");
+        } else {
+            waiting += 1;
+            assert_eq!(reason(&cluster, name, "find").await, none);
         }
     }
     assert_eq!(waiting, 1);
