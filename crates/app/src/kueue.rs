@@ -272,7 +272,7 @@ impl Kueue {
         let (mut serving, mut registrars, mut watching) = (Vec::new(), Vec::new(), JoinSet::new());
         if let Some(endpoint) = endpoint.filter(|_| self.acts_alone()) {
             let (server, keeps) = endpoint.open(client.clone(), controller.reports());
-            activity.conditions.push(server.serves());
+            // Only the leader is asked, and no leader makes a certificate while a Kueue holds the lease: a standby is ready without one.
             serving.push(tokio::spawn(server.run(until_dropped(&stopping))));
             registrars.push(keeps);
         }
