@@ -61,21 +61,32 @@ fn a_configuration_of_kueue_says_what_is_managed_and_that_pods_must_be_ready() {
     std::fs::write(&file, format!("{head}{lines}")).unwrap();
     let running = Up::start(&["--config", "kueue.yaml"], dir.path());
     let address = running.address("API server");
-    let create = |path: &str, object: serde_json::Value| {
+    let create = |path: &str, kind: &str, mut object: serde_json::Value| {
+        let (_, version) = path.split_once("/apis/").or_else(|| path.split_once("/api/")).unwrap();
+        let version = version.split('/').take(if path.starts_with("/apis/") { 2 } else { 1 });
+        object["apiVersion"] = version.collect::<Vec<_>>().join("/").into();
+        object["kind"] = kind.into();
         let created = post(address, path, &object.to_string());
         let created: serde_json::Value =
             serde_json::from_str(created.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert!(created["metadata"]["uid"].is_string(), "{created}");
         created
     };
     let group = "/apis/kueue.x-k8s.io/v1beta2";
-    create(&format!("{group}/resourceflavors"), serde_json::json!({"metadata": {"name": "f"}}));
+    create(
+        &format!("{group}/resourceflavors"),
+        "ResourceFlavor",
+        serde_json::json!({"metadata": {"name": "f"}}),
+    );
     let quota = serde_json::json!({"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "9"}]}]});
     create(
         &format!("{group}/clusterqueues"),
+        "ClusterQueue",
         serde_json::json!({"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}, "resourceGroups": [quota]}}),
     );
     create(
         &format!("{group}/namespaces/default/localqueues"),
+        "LocalQueue",
         serde_json::json!({"metadata": {"name": "q"}, "spec": {"clusterQueue": "q"}}),
     );
     let labels = serde_json::json!({"kueue.x-k8s.io/queue-name": "q"});
@@ -83,6 +94,7 @@ fn a_configuration_of_kueue_says_what_is_managed_and_that_pods_must_be_ready() {
     let spec = serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]});
     create(
         "/apis/batch/v1/namespaces/default/jobs",
+        "Job",
         serde_json::json!({"metadata": {"name": "j", "labels": labels}, "spec": {
         "template": {"metadata": {"annotations": fault}, "spec": spec}}}),
     );
@@ -94,6 +106,7 @@ fn a_configuration_of_kueue_says_what_is_managed_and_that_pods_must_be_ready() {
     // A pod is no job that is managed.
     let pod = create(
         "/api/v1/namespaces/default/pods",
+        "Pod",
         serde_json::json!({"metadata": {"name": "a", "labels": labels}, "spec": spec}),
     );
     assert!(pod["spec"]["schedulingGates"].is_null(), "{pod}");
