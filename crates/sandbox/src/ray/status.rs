@@ -159,7 +159,11 @@ fn conditions(
     let list = &mut status.conditions;
     match failure {
         Some((reason, message)) => {
-            Condition::new("ReplicaFailure", true, reason, message, now).set_in(list);
+            // The message names a pod of a new name each time: a change of it alone would lead to the next attempt at once.
+            let is_told = |known: &Condition| known.kind == "ReplicaFailure" && known.reason == *reason;
+            if !list.iter().any(is_told) {
+                Condition::new("ReplicaFailure", true, reason, message, now).set_in(list);
+            }
         }
         None => list.retain(|condition| condition.kind != "ReplicaFailure"),
     }
