@@ -74,7 +74,7 @@ impl ApiServer {
             self.work_queue.insert(WorkItem::GarbageCollect(location.clone()));
         }
         match &*resource.storage {
-            quotas::STORAGE => self.count_quota(&object.key),
+            quotas::STORAGE if self.config.counts_quotas => self.count_quota(&object.key),
             "namespaces" => {
                 if object.deleting {
                     self.terminating_namespaces.insert(object.name().into());

@@ -31,6 +31,8 @@ pub struct Config {
     pub history_bytes: usize,
     /// Seconds after which an event is deleted.
     pub event_ttl_seconds: i64,
+    /// Whether quotas are counted, as kube-controller-manager does beside kube-apiserver. A quota that is not counted allows everything.
+    pub counts_quotas: bool,
 }
 
 impl Default for Config {
@@ -42,6 +44,7 @@ impl Default for Config {
             history_changes: 50_000,
             history_bytes: 128 << 20,
             event_ttl_seconds: 3600,
+            counts_quotas: true,
         }
     }
 }

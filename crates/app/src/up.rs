@@ -135,6 +135,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let server = ApiServer::new(apiserver::Config {
         seed: args.seed,
         auth: endpoint.auth.clone(),
+        // As kube-apiserver without kube-controller-manager.
+        counts_quotas: !args.api_only,
         ..apiserver::Config::default()
     });
     let service = Service::new(server, Arc::new(Timestamp::now));
