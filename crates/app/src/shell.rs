@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap_complete::Shell;
+use strsim::osa_distance;
 
 use crate::table::put;
 
@@ -68,16 +69,7 @@ pub(crate) fn with_suggestion(mut error: clap::Error, command: &Command) -> clap
 
 /// Whether one letter is missing, too much, or another one, or two neighbours are exchanged.
 fn is_near(written: &str, name: &str) -> bool {
-    let (written, name): (Vec<char>, Vec<char>) = (written.chars().collect(), name.chars().collect());
-    let same = written.iter().zip(&name).take_while(|(one, other)| one == other).count();
-    let (one, other) = (&written[same..], &name[same..]);
-    let without_first = |letters: &[char]| letters.get(1..).map(<[char]>::to_vec);
-    let exchanged =
-        matches!((one, other), ([a, b, rest @ ..], [c, d, more @ ..]) if (a, b) == (d, c) && rest == more);
-    exchanged
-        || without_first(one).is_some_and(|rest| rest == other)
-        || without_first(other).is_some_and(|rest| rest == one)
-        || (without_first(one).is_some() && without_first(one) == without_first(other))
+    osa_distance(written, name) == 1
 }
 
 #[cfg(test)]

@@ -1,35 +1,15 @@
 //! The name that was meant by one that does not exist.
 
-/// So many characters may be wrong, missing or too many, or two neighbours be exchanged.
+use strsim::osa_distance;
+
+/// So many characters may be wrong, missing or too many, or two neighbours be exchanged (optimal string alignment).
 const ERRORS_MAX: usize = 2;
 
 /// The known name that differs least from `name`, if it differs little.
 pub(crate) fn similar<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let most = ERRORS_MAX.min(name.chars().count() / 4);
-    let near = known.into_iter().map(|known| (distance(name, known), known));
+    let near = known.into_iter().map(|known| (osa_distance(name, known), known));
     near.filter(|(errors, _)| (1..=most).contains(errors)).min().map(|(_, known)| known)
-}
-
-/// The number of errors between two names (optimal string alignment).
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    if one.len().abs_diff(other.len()) > ERRORS_MAX {
-        return usize::MAX;
-    }
-    let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=other.len()).collect()];
-    for (i, a) in one.iter().enumerate() {
-        rows.rotate_left(1);
-        let [before, last, row] = &mut rows;
-        *row = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let mut least = (last[j] + usize::from(a != b)).min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                least = least.min(before[j - 1] + 1);
-            }
-            row.push(least);
-        }
-    }
-    rows[2].last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
