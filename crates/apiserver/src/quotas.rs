@@ -23,7 +23,7 @@ pub(crate) const STORAGE: &str = "resourcequotas";
 impl ApiServer {
     /// Whether a namespace has quotas.
     pub(crate) fn has_quotas(&self, namespace: &str) -> bool {
-        !namespace.is_empty() && self.quotas(namespace).next().is_some()
+        !namespace.is_empty() && self.store.range(STORAGE, Some(namespace), None).next().is_some()
     }
 
     fn quotas(&self, namespace: &str) -> impl Iterator<Item = Value> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::{Config, Kueue, Meter, Observer};
-use kube::Client;
-use kube::api::ApiResource;
+use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
 
 use crate::election::duration;
 
@@ -53,6 +53,18 @@ pub(crate) fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResour
         api_version: api_version.into(),
         kind: kind.into(),
         plural: plural.into(),
+    }
+}
+
+/// The objects of a resource in a namespace; `None`: those of all namespaces, or of a resource without namespaces.
+pub(crate) fn objects(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
     }
 }
 

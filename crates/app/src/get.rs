@@ -91,6 +91,17 @@ pub(crate) enum Format {
     Name,
 }
 
+/// The flags of every list.
+#[derive(clap::Args)]
+pub(crate) struct Form {
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+    /// Print no header.
+    #[arg(long)]
+    no_headers: bool,
+}
+
 /// What a list has, in all forms.
 pub(crate) struct List {
     pub(crate) columns: Vec<&'static str>,
@@ -101,10 +112,10 @@ pub(crate) struct List {
 
 impl List {
     /// Prints it. Of a table without rows it is said that there are no such things, unless that `is_told` already.
-    fn print(self, format: Format, has_header: bool, is_told: bool, what: &str) -> Result<()> {
-        let is_table = matches!(format, Format::Table | Format::Wide);
+    fn print(self, form: &Form, is_told: bool, what: &str) -> Result<()> {
+        let is_table = matches!(form.output, Format::Table | Format::Wide);
         if !self.rows.is_empty() || !is_table {
-            put(&self.text(format, has_header)?)?;
+            put(&self.text(form)?)?;
         } else if !is_told {
             eprintln!("muster: no {what}");
         }
@@ -112,10 +123,11 @@ impl List {
     }
 
     /// The text in a format.
-    fn text(self, format: Format, has_header: bool) -> Result<String> {
-        Ok(match format {
+    fn text(self, form: &Form) -> Result<String> {
+        Ok(match form.output {
             Format::Table | Format::Wide => {
-                Table::new(self.columns, &self.rows, format == Format::Wide).text(&self.rows, has_header)
+                let table = Table::new(self.columns, &self.rows, form.output == Format::Wide);
+                table.text(&self.rows, !form.no_headers)
             }
             Format::Json => format!("{:#}\n", Value::from(self.values)),
             Format::Yaml => serde_saphyr::to_string(&self.values)?,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use controllers::{Controller, GangReport, Reports, Unplanned};
+use controllers::{Controller, Reports, Unplanned};
 use dashboard::{Unqueued, View};
 use jiff::Timestamp;
 use server::{Mode, Report};
@@ -25,20 +25,15 @@ fn unplanned(reports: &Reports) -> dashboard::Unplanned {
         causes: vec![job.cause],
         ..Unqueued::default()
     });
-    let rows = unqueued.into_iter().map(|one| {
-        let status = Report::new(&one.report, Mode::Actual).status;
+    let rows = unqueued.iter().map(|report| {
+        let status = Report::new(report, Mode::Actual).status;
         let causes = status["causes"].as_array().into_iter().flatten();
-        let causes = causes.filter_map(|cause| cause.as_str().map(str::to_owned));
-        let key = match one.report {
-            GangReport::Wrapper(report) => report.key,
-            GangReport::Workload(report) => report.key,
-        };
         Unqueued {
-            key,
+            key: report.key().clone(),
             state: status["state"].as_str().unwrap_or_default().to_owned(),
-            causes: causes.collect(),
-            priority: one.priority,
-            pods: Some(one.pods),
+            causes: causes.filter_map(|cause| cause.as_str().map(str::to_owned)).collect(),
+            priority: report.object().priority,
+            pods: Some(report.object().pods),
         }
     });
     dashboard::Unplanned { unqueued: rows.chain(jobs).collect(), ended }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
-use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +28,7 @@ use crate::kueue::Kueue;
 use crate::packing;
 use crate::page;
 use crate::signal::Termination;
+use crate::table::put;
 use crate::workdir::WorkDir;
 use crate::{device_tolerations, embedded_kueue};
 
@@ -321,8 +321,7 @@ fn ended_early<E: Display>(part: &str, ended: Result<Result<(), E>, JoinError>) 
 
 /// Writes text to standard output. Ignores errors, such as a closed pipe.
 pub(crate) fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+    put(text).ok();
 }
 
 /// Completes when the sender sends or is dropped.

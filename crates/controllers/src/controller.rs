@@ -53,8 +53,8 @@ pub(crate) use kueue::KueueOutcome;
 pub use observe::Observer;
 pub use reports::{
     GangKind, GangObject, GangReport, NewGang, NodeAmounts, NodeReport, Page, PendingWorkload, QuotaGroup,
-    Reported, Reports, Unplanned, Unqueued, WorkloadPlaces, WorkloadQueue, WorkloadReport,
-    WorkloadReportPhase, WrapperPhase, WrapperReport,
+    Reported, Reports, Unplanned, WorkloadPlaces, WorkloadQueue, WorkloadReport, WorkloadReportPhase,
+    WrapperPhase, WrapperReport,
 };
 pub(crate) use steps::retry_pause_us;
 

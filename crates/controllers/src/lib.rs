@@ -56,8 +56,8 @@ mod work_queue;
 pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
 pub use controller::{
     Controller, GangKind, GangObject, GangReport, NewGang, NodeAmounts, NodeReport, Observer, Page,
-    PendingWorkload, QuotaGroup, Reported, Reports, Unplanned, Unqueued, WorkloadPlaces, WorkloadQueue,
-    WorkloadReport, WorkloadReportPhase, WrapperPhase, WrapperReport,
+    PendingWorkload, QuotaGroup, Reported, Reports, Unplanned, WorkloadPlaces, WorkloadQueue, WorkloadReport,
+    WorkloadReportPhase, WrapperPhase, WrapperReport,
 };
 pub use crds::{install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd};
 pub use dry_run::refused_object;

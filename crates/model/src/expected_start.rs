@@ -121,20 +121,17 @@ fn how_to_declare(gang: &GangKey) -> &'static str {
 
 impl fmt::Display for ExpectedStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reserved { at, after } => {
-                write!(f, "{} {at}", Self::RESERVED)?;
-                after.as_ref().map_or(Ok(()), |gang| write!(f, ", when {gang} ends"))
-            }
-            Self::Forecast { at, after } => {
-                write!(f, "{} {at}", Self::EXPECTED)?;
-                after.as_ref().map_or(Ok(()), |gang| write!(f, ", when {gang} ends"))
-            }
+        let (kind, at, after) = match self {
+            Self::Reserved { at, after } => (Self::RESERVED, at, after),
+            Self::Forecast { at, after } => (Self::EXPECTED, at, after),
             Self::Unknown { end, kept_until } => {
                 write!(f, "{}: {end}", Self::UNKNOWN)?;
-                kept_until.map_or(Ok(()), |until| write!(f, ", nodes are kept free for it until {until}"))
+                return kept_until
+                    .map_or(Ok(()), |until| write!(f, ", nodes are kept free for it until {until}"));
             }
-        }
+        };
+        write!(f, "{kind} {at}")?;
+        after.as_ref().map_or(Ok(()), |gang| write!(f, ", when {gang} ends"))
     }
 }
 

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::patch;
-use crate::connection::{Connection, resource};
+use crate::connection::{Connection, objects, resource};
 use crate::get::scope_of;
 use crate::table::put;
 use crate::visibility::told;
@@ -72,11 +72,7 @@ async fn find(client: &Client, asked: &str, namespace: &str) -> Result<(Api<Dyna
         }
         is_known = true;
         let resource = resource(api::kueue::workload::API_VERSION, kind, plural);
-        let api: Api<DynamicObject> = if kind == "LocalQueue" {
-            Api::namespaced_with(client.clone(), namespace, &resource)
-        } else {
-            Api::all_with(client.clone(), &resource)
-        };
+        let api = objects(client, &resource, (kind == "LocalQueue").then_some(namespace));
         let named = format!("{}.{}/{name}", kind.to_lowercase(), api::kueue::GROUP);
         match api.get_opt(name).await {
             Ok(Some(_)) => found.push((api, name.to_owned(), named)),

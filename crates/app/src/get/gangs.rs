@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use kube::Client;
 use server::{Mode, Report};
 
-use super::{Format, List, Scope, all_found};
+use super::{Form, Format, List, Scope, all_found};
 use crate::connection::Connection;
 use crate::gang::Gang;
 use crate::table::{Table, put};
@@ -44,19 +44,15 @@ pub(crate) struct Args {
     /// The order of the rows.
     #[arg(long, value_enum, default_value_t, value_name = "COLUMN")]
     sort: Sort,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    output: Format,
-    /// Print no header.
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     connection: Connection,
 }
 
 /// Prints the gangs.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    if args.watch && matches!(args.output, Format::Json | Format::Yaml) {
+    if args.watch && matches!(args.form.output, Format::Json | Format::Yaml) {
         bail!("--watch prints rows: use it with -o table, wide or name");
     }
     let (client, _) = args.connection.open().await?;
@@ -66,12 +62,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let begin = Instant::now();
     let (gangs, missing) = read().await?;
     let place = namespace.as_ref().map_or(String::new(), |namespace| format!(" in namespace {namespace}"));
-    list(&args, &gangs).print(
-        args.output,
-        !args.no_headers,
-        !missing.is_empty(),
-        &format!("gangs found{place}"),
-    )?;
+    list(&args, &gangs).print(&args.form, !missing.is_empty(), &format!("gangs found{place}"))?;
     all_found(&missing, "gang", namespace.as_deref())?;
     if args.watch { watch(&args, gangs, begin.elapsed(), read).await } else { Ok(()) }
 }
@@ -84,7 +75,7 @@ async fn watch(
     read: impl AsyncFn() -> Result<(Vec<Gang>, Vec<String>)>,
 ) -> Result<()> {
     let layout = layout(args, &gangs);
-    let mut has_header = !gangs.is_empty() || args.no_headers || args.output == Format::Name;
+    let mut has_header = !gangs.is_empty() || args.form.no_headers || args.form.output == Format::Name;
     let mut known = by_name(gangs);
     let mut last_error = None;
     loop {
@@ -112,7 +103,7 @@ async fn watch(
             }
             let name = || gang.object() + "\n";
             let line = || layout.line(&row(args, &gang));
-            text.push_str(&if args.output == Format::Name { name() } else { line() });
+            text.push_str(&if args.form.output == Format::Name { name() } else { line() });
         }
         if !put(&text)? {
             return Ok(());
@@ -240,7 +231,7 @@ fn changes(known: &mut BTreeMap<Key, Gang>, gangs: Vec<Gang>) -> Vec<Gang> {
 fn columns(args: &Args) -> Vec<&'static str> {
     let mut columns = if args.scope.all_namespaces { vec!["NAMESPACE"] } else { Vec::new() };
     columns.extend(["NAME", "STATE", "QUEUE", "POSITION", "START", "AGE"]);
-    if args.output == Format::Wide {
+    if args.form.output == Format::Wide {
         columns.extend(["CLUSTERQUEUE", "PRIORITY", "PODS", "OBJECT"]);
     }
     columns.push("REASON");
@@ -263,7 +254,7 @@ fn row(args: &Args, gang: &Gang) -> Vec<String> {
         gang.start_text(),
         age.unwrap_or_default(),
     ]);
-    if args.output == Format::Wide {
+    if args.form.output == Format::Wide {
         let own = format!("{}/{}", gang.resource(), gang.name());
         cells.extend([gang.cluster_queue().to_owned(), gang.number("priority"), gang.number("pods"), own]);
     }
@@ -283,7 +274,7 @@ fn list(args: &Args, gangs: &[Gang]) -> List {
 /// The layout of the table, for the rows that follow.
 fn layout(args: &Args, gangs: &[Gang]) -> Table {
     let rows: Vec<_> = gangs.iter().map(|gang| row(args, gang)).collect();
-    Table::new(columns(args), &rows, args.output == Format::Wide)
+    Table::new(columns(args), &rows, args.form.output == Format::Wide)
 }
 
 #[cfg(test)]

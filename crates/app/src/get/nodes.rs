@@ -9,7 +9,7 @@ use controllers::{NodeAmounts, NodeReport};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::{Format, List, all_found};
+use super::{Form, Format, List, all_found};
 use crate::connection::Connection;
 
 /// Resources that only `-o wide` shows.
@@ -24,12 +24,8 @@ pub(crate) struct Args {
     /// Sums for each flavor instead of nodes. A node of several flavors counts in each.
     #[arg(long, conflicts_with = "names")]
     by_flavor: bool,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    output: Format,
-    /// Print no header.
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     connection: Connection,
 }
@@ -48,8 +44,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if args.by_flavor {
         nodes = by_flavor(&nodes);
     }
-    let list = list(&nodes, args.by_flavor, args.output != Format::Table);
-    list.print(args.output, !args.no_headers, !missing.is_empty(), "nodes found")?;
+    let list = list(&nodes, args.by_flavor, args.form.output != Format::Table);
+    list.print(&args.form, !missing.is_empty(), "nodes found")?;
     all_found(&missing, "node", None)
 }
 

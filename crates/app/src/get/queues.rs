@@ -5,12 +5,12 @@ mod lent;
 mod rows;
 
 use anyhow::{Context, Result, bail};
-use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use super::{Format, List, Scope, all_found};
-use crate::connection::{Connection, resource};
+use super::{Form, Format, List, Scope, all_found};
+use crate::connection::{self, Connection, resource};
 use crate::visibility::told;
 pub(crate) use rows::Row;
 
@@ -22,12 +22,8 @@ pub(crate) struct Args {
     names: Vec<String>,
     #[command(flatten)]
     scope: Scope,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    output: Format,
-    /// Print no header.
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     connection: Connection,
 }
@@ -42,8 +38,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if !args.names.is_empty() {
         rows.retain(|row| args.names.iter().any(|asked| row.is_named(asked)));
     }
-    let list = list(&rows, args.scope.all_namespaces, args.output == Format::Wide);
-    list.print(args.output, !args.no_headers, !missing.is_empty(), "queues found")?;
+    let list = list(&rows, args.scope.all_namespaces, args.form.output == Format::Wide);
+    list.print(&args.form, !missing.is_empty(), "queues found")?;
     all_found(&missing, "queue", namespace.as_deref())
 }
 
@@ -79,11 +75,7 @@ async fn objects(
     namespace: Option<&str>,
 ) -> kube::Result<Option<Vec<Value>>> {
     let resource = resource(api::kueue::workload::API_VERSION, kind, plural);
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    match api.list(&ListParams::default()).await {
+    match connection::objects(client, &resource, namespace).list(&ListParams::default()).await {
         Ok(list) => Ok(Some(list.items.iter().map(|object| json!(object)).collect())),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
@@ -128,11 +120,8 @@ pub(crate) async fn read(client: &Client, namespace: Option<&str>) -> Result<Vec
 async fn trees(client: &Client) -> Result<Option<Vec<Row>>> {
     let mut is_served = false;
     for group in api::quota::Group::ALL {
-        let api: Api<DynamicObject> = Api::all_with(
-            client.clone(),
-            &resource(group.api_version(), api::quota::KIND, api::quota::PLURAL),
-        );
-        match api.list(&ListParams::default().limit(1)).await {
+        let resource = resource(group.api_version(), api::quota::KIND, api::quota::PLURAL);
+        match connection::objects(client, &resource, None).list(&ListParams::default().limit(1)).await {
             Ok(list) if list.items.is_empty() => is_served = true,
             Ok(_) => {
                 let observer = Connection::observe(client.clone(), false).await?;

@@ -2,22 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::common::{muster, stderr_of_failure};
+use crate::common::{muster, printed, run, stderr_of_failure};
 use crate::get::Cluster;
-
-fn run(dir: &Path, arguments: &[&str]) -> Output {
-    muster(&[arguments, &["--kubeconfig", ".muster/kubeconfig"]].concat(), dir).output().unwrap()
-}
-
-fn printed(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
 
 /// Repeats a command until it prints a text.
 fn wait(dir: &Path, arguments: &[&str], text: &str) {

@@ -82,6 +82,17 @@ pub(crate) fn request(address: &str, head: &str, body: &str) -> Option<String> {
     Some(answer)
 }
 
+/// Runs a command against the cluster of `muster up` in this folder.
+pub(crate) fn run(dir: &Path, arguments: &[&str]) -> Output {
+    muster(&[arguments, &["--kubeconfig", ".muster/kubeconfig"]].concat(), dir).output().unwrap()
+}
+
+/// What a command that succeeds has printed.
+pub(crate) fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
 /// The standard error of a process that failed.
 pub(crate) fn stderr_of_failure(output: &Output) -> String {
     assert!(!output.status.success(), "the process should fail");

@@ -3,21 +3,12 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Process, Up, muster, request, stderr_of_failure};
-
-fn run(dir: &Path, arguments: &[&str]) -> Output {
-    muster(&[arguments, &["--kubeconfig", ".muster/kubeconfig"]].concat(), dir).output().unwrap()
-}
-
-fn printed(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
+use crate::common::{Process, Up, muster, printed, request, run, stderr_of_failure};
 
 /// The output of a command once it has this text.
 fn wait(dir: &Path, arguments: &[&str], text: &str) -> String {

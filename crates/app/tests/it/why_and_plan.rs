@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use crate::common::{Up, muster, request, stderr_of_failure};
+use crate::common::{Up, muster, printed, request, stderr_of_failure};
 use serde_json::{Value, json};
 
 fn job(name: &str, cpu: u32) -> String {
@@ -21,12 +21,6 @@ fn run(dir: &Path, arguments: &[&str], input: &str) -> Output {
     let mut child = muster(&[arguments, &kubeconfig].concat(), dir).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).ok();
     child.wait_with_output().unwrap()
-}
-
-fn printed(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    text(&output.stdout)
 }
 
 #[test]

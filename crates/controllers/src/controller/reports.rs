@@ -23,7 +23,7 @@ pub use capacity::{NodeAmounts, NodeReport, QuotaGroup};
 pub use kinds::{GangKind, NewGang};
 pub use listed::{GangObject, Page, Reported};
 pub use pending::{PendingWorkload, WorkloadQueue};
-pub use unplanned::{Unplanned, Unqueued};
+pub use unplanned::Unplanned;
 pub use workloads::{WorkloadPlaces, WorkloadReport, WorkloadReportPhase};
 
 use crate::config::Clock;

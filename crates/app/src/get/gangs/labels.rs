@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use controllers::GangKind;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::{ApiResource, ListParams};
 
-use crate::connection::resource;
+use crate::connection::{objects, resource};
 use crate::gang::Gang;
 use crate::visibility::told;
 use crate::why::job_resource;
@@ -26,26 +26,20 @@ pub(super) async fn select(
     let mut selected: BTreeMap<String, Names> = BTreeMap::new();
     for gang in &*gangs {
         let resource = labelled(gang).0;
-        if let Entry::Vacant(entry) = selected.entry(resource.api_version_and_plural()) {
+        if let Entry::Vacant(entry) = selected.entry(key(&resource)) {
             entry.insert(with_labels(client, &resource, namespace, selector).await?);
         }
     }
     gangs.retain(|gang| {
         let (resource, name) = labelled(gang);
-        let names = selected.get(&resource.api_version_and_plural());
+        let names = selected.get(&key(&resource));
         names.is_some_and(|names| names.contains(&(gang.namespace().to_owned(), name)))
     });
     Ok(())
 }
 
-trait Key {
-    fn api_version_and_plural(&self) -> String;
-}
-
-impl Key for ApiResource {
-    fn api_version_and_plural(&self) -> String {
-        format!("{}/{}", self.api_version, self.plural)
-    }
+fn key(resource: &ApiResource) -> String {
+    format!("{}/{}", resource.api_version, resource.plural)
 }
 
 /// The object whose labels count: that in the column NAME, or the Workload, if its kind is not known.
@@ -68,11 +62,8 @@ async fn with_labels(
     namespace: Option<&str>,
     selector: &str,
 ) -> Result<Names> {
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
-        None => Api::all_with(client.clone(), resource),
-    };
-    let list = api.list_metadata(&ListParams::default().labels(selector)).await;
+    let list =
+        objects(client, resource, namespace).list_metadata(&ListParams::default().labels(selector)).await;
     let list = list.map_err(told).with_context(|| format!("cannot select {} by labels", resource.plural))?;
     let name = |meta: kube::api::ObjectMeta| Some((meta.namespace?, meta.name?));
     Ok(list.items.into_iter().filter_map(|item| name(item.metadata)).collect())

@@ -112,7 +112,7 @@ fn of_uids(index: &Index, uids: &[&str], now: MicroTime) -> Vec<GangReport> {
 impl GangObject {
     pub(super) fn of_wrapper(index: &Index, wrapper: &Wrapper) -> Self {
         let gang = index.world().gang(&wrapper.uid);
-        let priority = gang.map_or(wrapper.summary.spec.priority_milli, |gang| gang.priority);
+        let priority = gang.map_or_else(|| wrapper.priority_milli(), |gang| gang.priority);
         Self {
             named: (appwrapper::KIND.to_lowercase(), wrapper.key.name.clone()),
             created: Some(Time(wrapper.first_seen.0)),
