@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::job_rules::{index_of, indexes, is_failed, tracked};
+use super::job_rules::{index_of, indexes, is_failed, ranges, tracked};
 use crate::wire::{FailureRule, Job, Pod, Stamp};
 
 /// Annotation of a pod: how many pods of its index failed before it.
@@ -118,9 +118,15 @@ pub(super) fn success(job: &Job, succeeded: &BTreeSet<i64>) -> Option<String> {
         };
         match &rule.succeeded_indexes {
             Some(text) => {
-                let wanted = indexes(text);
-                let there = wanted.intersection(succeeded).count();
-                if rule.succeeded_count.is_some() { count(there) } else { there == wanted.len() }
+                let there = |range| succeeded.range(range).count();
+                if rule.succeeded_count.is_some() {
+                    count(ranges(text).map(there).sum())
+                } else {
+                    ranges(text).all(|range| {
+                        let last_but_first = range.end().saturating_sub(*range.start());
+                        usize::try_from(last_but_first).is_ok_and(|others| there(range) > others)
+                    })
+                }
             }
             None => rule.succeeded_count.is_some() && count(succeeded.len()),
         }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -397,16 +398,20 @@ fn expire(job: &Job, now: Timestamp, pace: Pace, decision: &mut Decision) {
     }
 }
 
+/// The largest index that a status may list: an author may write any text there.
+const INDEX_MAX: i64 = 1_000_000;
+
 /// Parses indexes such as `0,2-4`.
 pub(super) fn indexes(text: &str) -> BTreeSet<i64> {
-    let mut set = BTreeSet::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
+    ranges(text).flat_map(|range| *range.start()..=INDEX_MAX.min(*range.end())).collect()
+}
+
+/// The ranges of a text such as `0,2-4`; none of them is empty.
+pub(super) fn ranges(text: &str) -> impl Iterator<Item = RangeInclusive<i64>> {
+    text.split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<i64>(), last.parse::<i64>()) {
-            set.extend(first..=last);
-        }
-    }
-    set
+        Some(first.parse().ok()?..=last.parse().ok()?).filter(|range| !range.is_empty())
+    })
 }
 
 /// Formats indexes as `0,2-4`.

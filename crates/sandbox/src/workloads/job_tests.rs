@@ -34,6 +34,7 @@ fn completed_indexes_round_trip_as_intervals() {
     for text in ["", "0", "0,1", "0-2", "0,2-4,7,8"] {
         assert_eq!(intervals(&indexes(text)), text);
     }
+    assert_eq!(intervals(&indexes("7,3-9223372036854775807,x,,-,2-1")), format!("3-{INDEX_MAX}"));
 }
 
 #[test]
@@ -205,6 +206,9 @@ fn the_success_policy_ends_a_job_before_all_indexes_have_succeeded() {
         (json!({ "succeededIndexes": "0-2", "succeededCount": 2 }), "1,2", true),
         (json!({ "succeededIndexes": "0-2", "succeededCount": 2 }), "2,4", false),
         (json!({ "succeededCount": 2 }), "1,4", true),
+        (json!({ "succeededIndexes": "0-9223372036854775807" }), "0-3", false),
+        (json!({ "succeededIndexes": "0-9223372036854775807", "succeededCount": 2 }), "1,4", true),
+        (json!({ "succeededIndexes": "4-1,0" }), "0", true),
     ] {
         let spec = json!({ "completionMode": "Indexed", "parallelism": 5, "completions": 5,
             "successPolicy": { "rules": [{ "succeededCount": 9 }, rule] } });
