@@ -197,11 +197,12 @@ impl Controller {
     /// Runs until `shutdown` completes. Unfinished steps are aborted, as in a crash; the next process continues them.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let (sender, mut observations) = queue();
+        let metrics = self.kueue_metrics();
         let mut state = State::new(self.client, self.config, self.index, sender);
         state.kueue.totals = self.totals;
         State::index(&state.index).enable_dry_runs();
         let mut others = JoinSet::new(); // Aborted when dropped.
-        if let Some(jobs) = Jobs::of(&state.client, &state.config) {
+        if let Some(jobs) = Jobs::of(&state.client, &state.config, metrics) {
             others.spawn(jobs.telling(self.blocked_jobs, self.changes.clone()).run());
         }
         if let Some(provisioning) = Provisioning::of(&state.client, &state.config) {

@@ -47,6 +47,7 @@ use tokio::task::JoinSet;
 use crate::config::Config;
 use crate::error::Error;
 use crate::events::{Recorder, Subject};
+use crate::kueue::metrics::KueueMetrics;
 use crate::meter::Meter;
 use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
@@ -140,6 +141,8 @@ pub(crate) struct Jobs {
     told: BTreeMap<JobKey, String>,
     /// Jobs that get no Workload, for views.
     blocked: BlockedJobs,
+    /// Kueue's metrics, which measure when gates are removed.
+    metrics: KueueMetrics,
     /// Tells views that they have changed.
     changes: watch::Sender<u64>,
     meter: Meter,
@@ -157,12 +160,12 @@ struct Written {
 
 impl Jobs {
     /// Starts the watches. `None` if no kind of jobs is managed.
-    pub(crate) fn of(client: &Client, config: &Config) -> Option<Self> {
+    pub(crate) fn of(client: &Client, config: &Config, metrics: KueueMetrics) -> Option<Self> {
         let is_on = !config.jobs.kinds.is_empty();
-        is_on.then(|| Self::new(client.clone(), config))
+        is_on.then(|| Self::new(client.clone(), config, metrics))
     }
 
-    fn new(client: Client, config: &Config) -> Self {
+    fn new(client: Client, config: &Config, metrics: KueueMetrics) -> Self {
         let Config { clock, writers, meter, jobs, .. } = config;
         let (clock, meter, config) = (clock.clone(), meter.clone(), jobs.clone());
         let (senders, observations) = queue();
@@ -177,6 +180,7 @@ impl Jobs {
             blocked: BlockedJobs::default(),
             changes: watch::Sender::default(),
             meter,
+            metrics,
             client,
             objects: Objects::of(&config),
             config,
@@ -298,6 +302,9 @@ impl Jobs {
         for event in events {
             let about = event.about.as_deref().unwrap_or(subject);
             self.recorder.record_event(about, event.is_warning, event.reason, &event.text);
+            if let Some(removal) = &event.ungated {
+                self.metrics.gate_removed(removal, self.queue.now());
+            }
         }
     }
 

@@ -399,6 +399,10 @@ fn running(
     if spec.min_available <= 0 && !disrupted.is_empty() {
         return disruption::requeue(index, wrapper, status, &disrupted, now);
     }
+    let without_place = index.pods_lost_before_start(wrapper, pods);
+    if without_place > 0 {
+        return shortfall::take_back(index, wrapper, status, without_place, now);
+    }
     let deleted = disruption::deleted_text(index, wrapper);
     if let Some(text) =
         deleted.as_deref().filter(|_| spec.min_available <= 0 && index.has_nothing_left(wrapper, pods))

@@ -22,7 +22,7 @@ use super::{Controller, State, decisions};
 use crate::config::Kueue;
 use crate::error::Error;
 use crate::events::Subject;
-use crate::kueue::metrics::{KueueMetrics, Totals, WorkloadChange};
+use crate::kueue::metrics::{GateRemoval, KueueMetrics, Totals, WorkloadChange};
 use crate::kueue::step::{self, About, WorkloadEvent, WorkloadStep, queued_at};
 use crate::kueue::texts;
 use crate::kueue::write::{self, QueueWrite, WorkloadWrite};
@@ -246,7 +246,10 @@ impl State {
         let ungatings = index.workload_ungatings(uid);
         index.place_pods(&ungatings);
         for ungating in ungatings {
-            self.ungate(ungating, None);
+            let workload = index.workload(uid).map(|row| &row.object);
+            let removal =
+                ungating.gates.first().zip(workload).and_then(|(gate, of)| GateRemoval::of(gate, of));
+            self.ungate_of_workload(ungating, removal);
         }
         let Some(row) = index.workload(uid) else {
             self.config.meter.traces.forget(uid);

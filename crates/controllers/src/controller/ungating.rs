@@ -14,6 +14,7 @@ use crate::api_calls::ResourcePath;
 use crate::backoff::ExponentialBackoff;
 use crate::error::Error;
 use crate::events::Subject;
+use crate::kueue::metrics::{GateRemoval, KueueMetrics};
 use crate::observations::Observation;
 
 /// Backoff after a failed write.
@@ -83,9 +84,30 @@ impl State {
         self.start_write(wrapper, PodWrite::Ungate(ungating));
     }
 
+    /// Ungates one pod of a Workload in the background, and measures it.
+    pub(super) fn ungate_of_workload(&mut self, ungating: Ungating, removal: Option<GateRemoval>) {
+        let (metrics, clock) = (self.config.metrics.clone(), self.config.clock.clone());
+        let metrics = KueueMetrics::new(metrics, self.index.clone(), self.kueue.totals.clone());
+        let measure = move || {
+            if let Some(removal) = removal {
+                metrics.gate_removed(&removal, MicroTime::from(clock()));
+            }
+        };
+        self.start_write_and(None, PodWrite::Ungate(ungating), measure);
+    }
+
+    fn start_write(&mut self, wrapper: Option<&str>, write: PodWrite) {
+        self.start_write_and(wrapper, write, || ());
+    }
+
     /// Starts a write, which is repeated until it succeeds. A missing permission is reported for the AppWrapper of the
     /// pod, if it has one.
-    fn start_write(&mut self, wrapper: Option<&str>, write: PodWrite) {
+    fn start_write_and(
+        &mut self,
+        wrapper: Option<&str>,
+        write: PodWrite,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         let (client, permits) = (self.client.clone(), self.ungatings.clone());
         let meter = self.config.meter.clone();
         let (observations, wrapper) = (self.observations.clone(), wrapper.map(str::to_owned));
@@ -93,7 +115,7 @@ impl State {
             for (tries, pause) in BACKOFF.enumerate() {
                 // The semaphore is never closed.
                 let permit = permits.clone().acquire_owned().await.ok();
-                let Err(error) = write.send(&client).await else { return };
+                let Err(error) = write.send(&client).await else { return then() };
                 drop(permit);
                 meter.count("retries_total", &[("cause", error.cause()), ("of", "pods")]);
                 if let (Error::NotAllowed(forbidden), Some(wrapper)) = (&error, &wrapper)

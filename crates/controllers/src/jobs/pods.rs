@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::{
-    DEPLOYMENT, MANAGED, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated, role, start,
+    ADMISSION_GATE, DEPLOYMENT, MANAGED, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated, role, start,
 };
 use api::kueue::jobs::{Finished, Injection, JobKind, Membership, PodGroup, annotation, prebuilt_workload};
 use api::kueue::status::{
@@ -23,6 +23,7 @@ use super::workload::{
     OUT_OF_SYNC, Owned, create, delete_unmatched, is_group, prebuilt_missing, tell_taken, unmatched,
 };
 use super::write::{PodWrite, Write};
+use crate::kueue::metrics::GateRemoval;
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
 
@@ -448,7 +449,8 @@ impl<'a> Pods<'a> {
                 Ok(started) => writes.push(PodWrite::Replace(Box::new(started))),
                 Err(step) => return step,
             }
-            events.push(pod_event(pod, "Started", &text));
+            let ungated = GateRemoval::of(ADMISSION_GATE, &owned.workload);
+            events.push(JobEvent { ungated, ..pod_event(pod, "Started", &text) });
         }
         if writes.is_empty() { AWAIT } else { JobStep::Write(Write::Pods(writes), events) }
     }

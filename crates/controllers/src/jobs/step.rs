@@ -18,6 +18,7 @@ use super::workload::{Owned, delete_unmatched};
 use super::write::{PodWrite, Write, decoded};
 use super::{JobsConfig, pods, sets};
 use crate::events::Subject;
+use crate::kueue::metrics::GateRemoval;
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
 
@@ -40,6 +41,8 @@ pub(super) struct JobEvent {
     pub(super) is_warning: bool,
     pub(super) reason: &'static str,
     pub(super) text: String,
+    /// The gate that the write has removed.
+    pub(super) ungated: Option<GateRemoval>,
 }
 
 /// A job with what decides about it.
@@ -54,7 +57,7 @@ pub(super) struct View<'a> {
 pub(super) const AWAIT: JobStep = JobStep::Await(None);
 
 pub(super) fn event(reason: &'static str, text: impl Into<String>) -> JobEvent {
-    JobEvent { about: None, is_warning: false, reason, text: text.into() }
+    JobEvent { about: None, is_warning: false, reason, text: text.into(), ungated: None }
 }
 
 /// Tells the author of a job what keeps it from going on.

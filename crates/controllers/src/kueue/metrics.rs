@@ -8,9 +8,12 @@ mod totals;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use api::Meta;
 use api::kueue::config::{CustomLabel, LabelSource, SourceKind};
+use api::kueue::jobs::pods::IS_GROUP;
+use api::kueue::status::{ADMITTED, Condition};
+use api::kueue::workload::Workload;
 use api::selector::LabelSelector;
+use api::{Meta, MicroTime};
 use index::Index;
 
 use crate::meter::series::{Families, Labels};
@@ -68,7 +71,34 @@ pub struct KueueMetrics {
     totals: Arc<Mutex<Totals>>,
 }
 
+/// A gate of a pod that is removed since its Workload is admitted.
+#[derive(Debug, Clone)]
+pub(crate) struct GateRemoval {
+    gate: &'static str,
+    cluster_queue: String,
+    is_group: bool,
+    admitted: MicroTime,
+}
+
+impl GateRemoval {
+    /// `None` if the Workload is not admitted.
+    pub(crate) fn of(gate: &'static str, workload: &Workload) -> Option<Self> {
+        let admitted = workload.status.condition(ADMITTED).filter(|admitted| admitted.is_true());
+        let (admitted, admission) =
+            admitted.and_then(Condition::since).zip(workload.status.admission.as_ref())?;
+        let is_group = workload.metadata.annotations.get(IS_GROUP).is_some_and(|value| value == "true");
+        Some(Self { gate, cluster_queue: admission.cluster_queue.clone(), is_group, admitted })
+    }
+}
+
 impl KueueMetrics {
+    /// Measures how long after the admission a gate was removed.
+    pub(crate) fn gate_removed(&self, removal: &GateRemoval, now: MicroTime) {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.gate_removed(&index, &self.config, removal, now);
+    }
+
     pub(crate) fn new(config: MetricsConfig, index: Arc<RwLock<Index>>, totals: Arc<Mutex<Totals>>) -> Self {
         Self { config: Arc::new(config), index, totals }
     }

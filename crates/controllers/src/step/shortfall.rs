@@ -136,6 +136,20 @@ pub(super) fn step(
     report_shortfall(index, wrapper, status, open, (due, wake))
 }
 
+/// The gang has lost places before any pod of it started, and no others are free: it is requeued at once.
+pub(super) fn take_back(
+    index: &Index,
+    wrapper: &Wrapper,
+    mut status: Status,
+    pods: usize,
+    now: MicroTime,
+) -> Step {
+    let failed = i64::try_from(pods).unwrap_or(i64::MAX);
+    let cause = RequeueReason::PodsFailedScheduling { failed, running: 0 };
+    requeue(index, wrapper, &mut status, cause, now);
+    Step::Requeue(status, index.cached_pods(wrapper))
+}
+
 /// The gang is requeued, and avoids the nodes that refused its pods.
 pub(super) fn requeue(
     index: &Index,

@@ -325,6 +325,36 @@ async fn pods_that_come_larger_than_planned_correct_the_plans_of_equal_templates
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_gang_whose_pods_came_larger_than_planned_is_taken_back_before_a_part_of_it_starts() {
+    for (pods, fits) in [(10, false), (6, true)] {
+        let cluster = cluster().await;
+        let admission = Admission::new();
+        let _controller = admission.controller(&cluster);
+        cluster.submit(gang("g", pods, &cpu("1"))).await;
+        let mut job = wait_created(&cluster, "g").await;
+        // The controller does not know yet of what makes the pods larger.
+        admission.set(sidecar("1"));
+        let container = &mut job.data["spec"]["template"]["spec"]["containers"][0];
+        container["resources"]["requests"]["cpu"] = json!("2");
+        for at in 0..pods {
+            create_pod(&cluster, &job, &format!("g-{at}")).await;
+        }
+        if fits {
+            let mut by_node = std::collections::BTreeMap::<String, u32>::new();
+            for at in 0..pods {
+                *by_node.entry(gang_pods::host(&cluster, &format!("g-{at}")).await).or_default() += 1;
+            }
+            assert!(by_node.values().all(|pods| *pods <= 2), "{by_node:?}");
+            continue;
+        }
+        let begun = tokio::time::Instant::now();
+        wait_message(&cluster, "g", "room for 8 of 10 pods, each needs 2 cpu").await;
+        assert!(begun.elapsed() < Duration::from_secs(30), "after {:?}", begun.elapsed());
+        assert!(cluster.names(&jobs(), "default").await.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thousand_gangs_with_three_templates_cost_three_dry_runs() {
     let cluster = cluster().await;
     limit_range(&cluster, "500m", "2").await;

@@ -7,6 +7,7 @@
 
 mod disturbances;
 mod invariants;
+mod operations;
 mod script;
 mod world;
 
@@ -27,6 +28,8 @@ const DISTURBED: (RangeInclusive<u64>, [u64; 8]) =
     (1_000..=1_011, [1_017, 1_067, 1_183, 1_223, 1_294, 1_319, 1_393, 1_467]);
 /// The same for seeds with sets of pods.
 const WITH_SETS: (RangeInclusive<u64>, [u64; 1]) = (3_000..=3_005, [3_169]);
+/// The same for seeds with checks, topologies, and times without webhooks.
+const WITH_OPERATIONS: (RangeInclusive<u64>, [u64; 0]) = (5_000..=5_007, []);
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
 const STEP: Duration = Duration::from_secs(30);
@@ -34,8 +37,8 @@ const STEPS_MAX: u32 = 40;
 
 #[test]
 fn after_any_actions_and_a_repair_every_job_that_may_run_runs_and_nobody_holds_quota_without_need() {
-    let all =
-        SEEDS.0.chain(SEEDS.1).chain(DISTURBED.0).chain(DISTURBED.1).chain(WITH_SETS.0).chain(WITH_SETS.1);
+    let all = SEEDS.0.chain(SEEDS.1).chain(DISTURBED.0).chain(DISTURBED.1);
+    let all = all.chain(WITH_SETS.0).chain(WITH_SETS.1).chain(WITH_OPERATIONS.0).chain(WITH_OPERATIONS.1);
     let seeds = seeds::chosen(all);
     let failed = seeds::run(&seeds, |seed| {
         let script = Script::new(seed);
@@ -95,6 +98,7 @@ async fn settle(
 ) -> Result<(), String> {
     let mut problems = Vec::new();
     for _ in 0..STEPS_MAX {
+        world.approve().await;
         tokio::time::sleep(STEP).await;
         check(world.end().await.as_slice(), when)?;
         problems = broken(world).await;

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::jobs::{all_kinds, cluster_with_queue};
 use crate::common::kueue::{admitted, kueue_cluster, queue, waits};
+use crate::common::queued_pods::{member, runs, submit_pod};
 use crate::common::{Cluster, Group, resource};
 use controllers::{Config, Controller, Kueue, METRICS, Meter, MetricType, Metrics, Role};
 use http_body_util::Either;
@@ -173,6 +175,28 @@ async fn workloads_are_counted_with_appwrappers_and_as_kueue_counts_them() {
         assert_eq!(value(&text, series), Some(number), "{series} in\n{text}");
     }
     documented(&text);
+    controller.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_pods_wait_behind_their_gate_after_the_admission_is_measured() {
+    let cluster = cluster_with_queue(3, json!({})).await;
+    let config = Config { kueue: Kueue::Scheduler, jobs: all_kinds(), ..Config::default() };
+    let (metrics, controller) = start(&cluster, &cluster.client, config);
+    submit_pod(&cluster, "alone", json!({})).await;
+    for name in ["one", "two"] {
+        submit_pod(&cluster, name, member("group", 2)).await;
+    }
+    for name in ["alone", "one", "two"] {
+        runs(&cluster, name).await;
+    }
+    for (is_group, pods) in [(false, 1.0), (true, 2.0)] {
+        let series = format!(
+            "kueue_pod_scheduling_gate_removal_seconds_count{{name=\"kueue.x-k8s.io/admission\",cluster_queue=\"team\",\
+             is_group=\"{is_group}\",replica_role=\"standalone\"}}"
+        );
+        until(&metrics, |text| value(text, &series) == Some(pods)).await;
+    }
     controller.abort();
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use api::appwrapper::State;
 use api::scheduling_gate::{GATE, HOSTNAME};
-use model::{Assignment, Gang, NodeName};
+use model::{Assignment, Gang, NodeName, Verdict};
 
 use super::{GangPod, Index};
 use crate::phase::Phase;
@@ -62,6 +62,9 @@ impl Index {
         };
         if assignment.is_none() && wrapper.reserved_places().is_some() {
             return Vec::new(); // The objects with its assignment are not observed yet.
+        }
+        if is_lost_before_start(wrapper, pods) {
+            return Vec::new(); // It starts whole: its lost places are replaced first.
         }
         let unknown = Assignment::default();
         let choices = self.place_choices(wrapper, pods, assignment.as_ref().unwrap_or(&unknown)).into_iter();
@@ -148,6 +151,17 @@ impl Index {
         choices.filter(|(_, choice)| *choice == Choice::AwaitReplacement).map(|(pod, _)| pod).collect()
     }
 
+    /// The gated pods of a running gang of which no pod has left its gate, if places of it are lost that the planner cannot
+    /// replace: such a gang cannot start whole where it is.
+    pub fn pods_lost_before_start(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> usize {
+        let Phase::Running(Some(assignment)) = &wrapper.phase else { return 0 };
+        let is_refused = || self.verdict(&wrapper.uid).and_then(Verdict::shortage).is_some();
+        if !is_lost_before_start(wrapper, pods) || !is_refused() {
+            return 0;
+        }
+        self.pods_without_replacement(wrapper, pods, assignment).len()
+    }
+
     /// The places of each pod set that no pod holds: by node, how many; without zeros.
     pub(super) fn free_places(
         &self,
@@ -174,6 +188,12 @@ impl Index {
         let node = self.world.node(node)?;
         node.labels.get(HOSTNAME).map(String::as_str)
     }
+}
+
+/// Whether places of a gang are lost of which no pod has left its gate. Its pods came larger than planned, for example.
+pub(super) fn is_lost_before_start(wrapper: &Wrapper, pods: &[GangPod<'_>]) -> bool {
+    let is_gated = |pod: &GangPod<'_>| pod.awaits_placement() || pod.is_deleting;
+    !wrapper.lost.is_empty() && wrapper.summary.spec.min_available <= 0 && pods.iter().all(is_gated)
 }
 
 /// What a gated pod without a place does.

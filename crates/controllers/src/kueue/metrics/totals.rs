@@ -8,7 +8,7 @@ use api::kueue::status::{ADMITTED, Condition, EVICTED, PODS_READY, QUOTA_RESERVE
 use api::kueue::workload::Workload;
 use index::{Index, QueueKey, WorkloadRow};
 
-use super::MetricsConfig;
+use super::{GateRemoval, MetricsConfig};
 use crate::kueue::step::queued_at;
 use crate::meter::series::{Families, Labels, WAITS_US};
 use crate::meter::store::Store;
@@ -143,6 +143,24 @@ impl Totals {
         let names =
             ["admitted_until_ready_wait_time_seconds", "local_queue_admitted_until_ready_wait_time_seconds"];
         self.observe_both(names, &labels, &class, us_between(admitted, ready));
+    }
+
+    /// Measures how long after the admission a gate of a pod was removed.
+    pub(super) fn gate_removed(
+        &mut self,
+        index: &Index,
+        config: &MetricsConfig,
+        removal: &GateRemoval,
+        now: MicroTime,
+    ) {
+        let meta = index.cluster_queue(&removal.cluster_queue).map(|queue| &queue.metadata);
+        let mut labels = config.custom(SourceKind::ClusterQueue, meta);
+        labels.extend([
+            ("name".into(), removal.gate.to_owned()),
+            ("cluster_queue".into(), removal.cluster_queue.clone()),
+            ("is_group".into(), removal.is_group.to_string()),
+        ]);
+        self.observe("pod_scheduling_gate_removal_seconds", labels, us_between(removal.admitted, now));
     }
 
     /// Counts that a Workload has ended.

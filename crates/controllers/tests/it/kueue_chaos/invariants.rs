@@ -9,23 +9,20 @@ use crate::common::kueue::{cluster_queues, condition, workloads};
 use crate::common::queued_pods::pods;
 use crate::common::story;
 use crate::kueue_chaos::disturbances::{claims, stateful_sets};
-use crate::kueue_chaos::world::{World, job_kinds, label, name};
+use crate::kueue_chaos::operations::unchecked;
+use crate::kueue_chaos::world::{World, is_owned_by, job_kinds, label, name};
 
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 const FIRST_SLICE: &str = "kueue.x-k8s.io/workload-slice-name";
 const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
 const CONTINUES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
-fn is_true(object: &DynamicObject, kind: &str) -> bool {
+pub(crate) fn is_true(object: &DynamicObject, kind: &str) -> bool {
     condition(object, kind).is_some_and(|known| known["status"] == "True")
 }
 
 fn holds_quota(workload: &DynamicObject) -> bool {
     is_true(workload, "QuotaReserved") && !is_true(workload, "Finished")
-}
-
-fn is_owned_by(workload: &DynamicObject, uid: Option<&String>) -> bool {
-    workload.metadata.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid)
 }
 
 fn has_ended(job: &DynamicObject) -> bool {
@@ -42,7 +39,7 @@ fn is_over(pod: &DynamicObject) -> bool {
         || pod.metadata.deletion_timestamp.is_some()
 }
 
-fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
+pub(crate) fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
@@ -139,7 +136,8 @@ impl World {
     /// What is broken when the controller has had time to react.
     pub(crate) async fn broken_soon(&self) -> Vec<String> {
         let all = self.list(&workloads()).await;
-        let mut problems = Vec::new();
+        let mut problems = unchecked(&all);
+        problems.extend(self.torn_apart().await);
         for pod in self.list(&pods()).await.iter().filter(|pod| !is_over(pod) && !is_gated(pod)) {
             if let Some(workload) = workload_of(pod)
                 && !all.iter().any(|known| holds_quota(known) && chain(known) == workload)

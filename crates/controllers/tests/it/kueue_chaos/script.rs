@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::disturbances::{self, Disturbance};
+use super::operations::{self, Operation};
 use crate::chaos::rng::Rng;
 
 /// A cluster queue and the local queue of the same name.
@@ -54,12 +55,16 @@ pub(crate) enum Action {
     /// The controller is killed after so many writes from now on.
     Crash(usize),
     Disturb(Disturbance),
+    Operate(Operation),
 }
 
 /// From this seed on, there are disturbances as well, and every second cluster is small.
 const DISTURBED: u64 = 1_000;
 /// From this seed on, there are sets of pods and quotas of namespaces among them.
 const WITH_SETS: u64 = 3_000;
+
+/// From this seed on, there are checks, topologies, and times without webhooks among them.
+const WITH_OPERATIONS: u64 = 5_000;
 
 /// A run: the queues, and what happens.
 #[derive(Debug, Clone)]
@@ -68,6 +73,10 @@ pub(crate) struct Script {
     pub(crate) flavors: usize,
     /// Pods get nodes, of which there are few.
     pub(crate) places_pods: bool,
+    /// Workloads of all queues need an admission check.
+    pub(crate) has_check: bool,
+    /// The nodes of the first flavor are in racks.
+    pub(crate) has_topology: bool,
     pub(crate) queues: Vec<Queue>,
     /// Each action, and the milliseconds after it.
     pub(crate) actions: Vec<(u64, Action)>,
@@ -93,14 +102,29 @@ impl Script {
                 actions.insert(usize::try_from(at).unwrap(), (pause_ms(&mut rng), disturbance));
             }
         }
-        Self { seed, flavors, places_pods: is_disturbed && seed.is_multiple_of(2), queues, actions }
+        let places_pods = is_disturbed && seed.is_multiple_of(2);
+        let (mut has_check, mut has_topology) = (false, false);
+        if seed >= WITH_OPERATIONS {
+            has_check = rng.percent(40);
+            has_topology = places_pods && rng.percent(60);
+            for _ in 0..rng.within(4, 12) {
+                let at = rng.within(0, u64::try_from(actions.len()).unwrap());
+                let operation = Action::Operate(operations::draw(&mut rng));
+                actions.insert(usize::try_from(at).unwrap(), (pause_ms(&mut rng), operation));
+            }
+        }
+        Self { seed, flavors, places_pods, has_check, has_topology, queues, actions }
     }
 }
 
 impl fmt::Display for Script {
     /// The queues, and then one action a line before the milliseconds after it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}, flavors {}", self.seed, self.flavors)?;
+        let Self { seed, flavors, places_pods, has_check, has_topology, .. } = self;
+        write!(
+            f,
+            "seed {seed}, flavors {flavors}, places pods {places_pods}, check {has_check}, topology {has_topology}"
+        )?;
         self.queues.iter().try_for_each(|queue| write!(f, "\n  {queue:?}"))?;
         self.actions.iter().try_for_each(|(pause_ms, action)| write!(f, "\n  {action:?}, {pause_ms} ms"))
     }

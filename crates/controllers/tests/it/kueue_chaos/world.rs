@@ -16,6 +16,7 @@ use crate::common::mortal::Mortal;
 use crate::common::queued_pods::{member, pods, queued_pod};
 use crate::common::{Cluster, Group, resource, wrappers};
 use crate::kueue_chaos::disturbances::stateful_sets;
+use crate::kueue_chaos::operations::strategy;
 use crate::kueue_chaos::script::{Action, Queue, Script, Submission};
 
 const NODES: [&str; 3] = ["n-0", "n-1", "n-2"];
@@ -46,7 +47,9 @@ impl Drop for World {
 
 /// One simulated node.
 fn node_group(name: &str, cpus: u64) -> NodeGroup {
-    let text = format!("name={name},cpu={cpus},memory=4000Gi,label.kubernetes.io/os=linux");
+    let rack = u8::from(name != NODES[0]);
+    let text =
+        format!("name={name},cpu={cpus},memory=4000Gi,label.kubernetes.io/os=linux,label.rack=r{rack}");
     text.parse().unwrap()
 }
 
@@ -70,6 +73,10 @@ pub(crate) fn name(object: &DynamicObject) -> &str {
 
 pub(crate) fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+pub(crate) fn is_owned_by(object: &DynamicObject, uid: Option<&String>) -> bool {
+    object.metadata.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid)
 }
 
 pub(crate) fn is_owned(object: &DynamicObject) -> bool {
@@ -123,11 +130,15 @@ impl World {
             submitted: 0,
             script,
         };
+        world.prepare_operations().await;
         for (at, queue) in world.script.queues.iter().enumerate() {
             let (name, mut spec) =
                 (format!("q-{at}"), json!({"namespaceSelector": {}, "preemption": queue.preemption}));
             if queue.in_cohort {
                 spec["cohortName"] = json!("c");
+            }
+            if world.script.has_check {
+                spec["admissionChecksStrategy"] = strategy();
             }
             spec["resourceGroups"] = world.groups(queue, queue.cpus);
             create(&world.cluster, "ClusterQueue", "clusterqueues", &name, spec).await;
@@ -284,6 +295,7 @@ impl World {
                 self.restart();
             }
             Action::Disturb(disturbance) => self.disturb(disturbance).await,
+            Action::Operate(operation) => self.operate(operation).await,
         }
     }
 
