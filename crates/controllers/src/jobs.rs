@@ -55,6 +55,7 @@ use crate::work_queue::WorkQueue;
 
 pub use blocked::BlockedJob;
 pub(crate) use blocked::BlockedJobs;
+use blocked::{WRITE_REFUSED, tell_refusal};
 use objects::{JobKey, Objects};
 use owner::Question;
 pub(crate) use source::JobsSource;
@@ -139,6 +140,8 @@ pub(crate) struct Jobs {
     recorder: Recorder,
     /// What a job was told last that cannot go on. It is told again when it changes.
     told: BTreeMap<JobKey, String>,
+    /// Why the API server refused the last write about a job, until it needs none.
+    refused: BTreeMap<JobKey, String>,
     /// Jobs that get no Workload, for views.
     blocked: BlockedJobs,
     /// Kueue's metrics, which measure when gates are removed.
@@ -177,6 +180,7 @@ impl Jobs {
         Self {
             recorder: Recorder::new(client.clone(), clock.clone(), meter.clone()),
             told: BTreeMap::new(),
+            refused: BTreeMap::new(),
             blocked: BlockedJobs::default(),
             changes: watch::Sender::default(),
             meter,
@@ -253,7 +257,12 @@ impl Jobs {
             if self.queue.is_busy(&key, now, |before| objects.show(before)) {
                 continue;
             }
-            let step = step::decide(objects, &self.config, &key, now);
+            let mut step = step::decide(objects, &self.config, &key, now);
+            if !matches!(step, Some(JobStep::Write(..) | JobStep::Ask(_))) {
+                self.refused.remove(&key);
+            } else if let Some(refusal) = self.refused.get(&key) {
+                step = step.map(|step| tell_refusal(objects, &self.config, &key, step, refusal, now));
+            }
             self.note_blocked(&key, step.as_ref());
             if !matches!(step, Some(JobStep::Write(..) | JobStep::Ask(_))) {
                 self.queue.rest(&key);
@@ -343,7 +352,8 @@ impl Jobs {
                     let text = format!(
                         "The API server refuses the next step, which is tried again when the job changes, and now and then: {error}"
                     );
-                    let event = JobEvent { is_warning: true, ..step::event("WriteRefused", text) };
+                    self.refused.insert(key.clone(), text.clone());
+                    let event = JobEvent { is_warning: true, ..step::event(WRITE_REFUSED, text) };
                     self.tell_once(key.clone(), &written.subject, event);
                 }
                 self.queue.retry(key);

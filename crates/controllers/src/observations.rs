@@ -159,7 +159,8 @@ pub(crate) enum Observation {
     Provisioning(ProvisioningSource, Change),
     /// The initial list of a watch is complete.
     Synced(Source),
-    /// The complete list of the objects of a kind when its watch begins, by uid. Other objects of the kind are gone.
+    /// The complete list of the objects of a kind when its watch begins, or begins again, by uid. Other objects of the kind are
+    /// gone, and nobody has seen their last state.
     ObjectsListed(Kind, BTreeSet<String>),
     /// A watch or its list keeps failing; why.
     WatchFailed(Source, WatchFailure),

@@ -364,15 +364,15 @@ impl WatchTask {
         let mut reports = Vec::new();
         let now: BTreeMap<_, _> =
             self.listed.iter().map(|seen| (seen.uid.clone(), seen.name.clone())).collect();
-        if let Source::Objects(kind) = &self.source
-            && std::mem::take(&mut self.is_first_list)
-        {
-            reports.push(Observation::ObjectsListed(kind.clone(), now.keys().cloned().collect()));
-        }
         self.is_first_list = false;
         let known = std::mem::replace(&mut self.known, now);
-        let deleted = known.into_iter().filter(|(uid, _)| !self.known.contains_key(uid));
-        reports.extend(deleted.map(|(uid, name)| (self.handlers.on_delete)(uid, name)));
+        if let Source::Objects(kind) = &self.source {
+            let uids = self.known.keys().cloned().collect();
+            reports.push(Observation::ObjectsListed(kind.clone(), uids));
+        } else {
+            let deleted = known.into_iter().filter(|(uid, _)| !self.known.contains_key(uid));
+            reports.extend(deleted.map(|(uid, name)| (self.handlers.on_delete)(uid, name)));
+        }
         // The initial list is applied in creation order: it decides the order in the queue.
         let mut listed = std::mem::take(&mut self.listed);
         listed.sort_by(|one, other| one.order.cmp(&other.order));

@@ -213,9 +213,14 @@ impl Index {
 
     /// Removes a deleted object.
     pub fn delete_object(&mut self, uid: &str) {
+        self.remove_object(uid, true);
+    }
+
+    /// Removes an object. Its deletion `is_seen`, or a new list lacks it.
+    fn remove_object(&mut self, uid: &str, is_seen: bool) {
         let wrapper = self.owner_wrapper(uid);
         self.dirty.extend(wrapper);
-        self.note_disappearance(uid);
+        self.note_disappearance(uid, is_seen);
         let Some(row) = self.objects.remove(uid) else { return };
         let pods: Vec<_> = self.pods.of_owner(&row.namespace, uid).map(|row| row.uid.clone()).collect();
         for pod in pods {
@@ -437,7 +442,7 @@ impl Index {
 
     /// The pod counts and totals for the status of a wrapper, over those of its pods with its tracking label.
     pub fn tracked_counts(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> PodCounts {
-        let mut counts = PodCounts::default();
+        let mut counts = PodCounts { succeeded: self.succeeded_and_gone(wrapper), ..PodCounts::default() };
         let is_tracked = |pod: &&GangPod<'_>| {
             pod.tracked.as_deref() == Some(wrapper.label()) && pod.namespace == wrapper.key.namespace
         };

@@ -288,6 +288,12 @@ impl World {
     pub fn settle(&mut self) {
         for gang in std::mem::take(&mut self.unsettled) {
             self.recompute_claim(&gang);
+            if let Some(&ix) = self.gangs.get(&*gang)
+                && self.shapes.row(ix).gang.state == GangState::Waiting
+                && !self.pods_of(&gang).any(|pod| pod.node.is_some())
+            {
+                self.shapes.note_stopped(ix);
+            }
         }
     }
 

@@ -4,16 +4,20 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use api::MicroTime;
 use api::kueue::jobs::QUEUEING_BLOCKED;
 use api::kueue::status::{Condition, seconds};
 use model::GangKey;
 use serde_json::{Value, json};
 
 use super::objects::{JobKey, Objects};
-use super::step::{JobEvent, JobStep, View};
+use super::step::{JobEvent, JobStep, View, event, silently};
 use super::write::Write;
 use super::{Jobs, JobsConfig};
 use crate::watched::Whole;
+
+/// The reason of an Event or a condition about a write that the API server refuses.
+pub(super) const WRITE_REFUSED: &str = "WriteRefused";
 
 /// A job that gets no Workload as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +70,27 @@ impl Jobs {
         if self.blocked.note(key, blocked) {
             self.changes.send_modify(|_| {});
         }
+    }
+}
+
+/// The step about a job whose Workload was refused with this text. The condition of the job says so before the creation is tried
+/// again.
+pub(super) fn tell_refusal(
+    objects: &Objects,
+    config: &JobsConfig,
+    key: &JobKey,
+    step: JobStep,
+    refusal: &str,
+    now: MicroTime,
+) -> JobStep {
+    let (JobKey::Job(of), JobStep::Write(Write::Create(_), _)) = (key, &step) else { return step };
+    let Some((at, job)) = objects.job(of) else { return step };
+    let Some(kind) = config.kind(at) else { return step };
+    let told = JobEvent { is_warning: true, ..event(WRITE_REFUSED, refusal) };
+    match (View { kind, job, objects, config, now }).keep_blocked(JobStep::Tell(told)) {
+        // The Event was recorded when the write was refused.
+        JobStep::Write(write, _) => silently(write),
+        JobStep::Tell(_) | JobStep::Await(_) | JobStep::Ask(_) => step,
     }
 }
 

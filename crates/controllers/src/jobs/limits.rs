@@ -45,6 +45,13 @@ pub(super) fn problem(workload: &Value, is_group: bool) -> Option<String> {
                 "the group {name} has {count} pods, and a Workload counts up to {PODS_MAX}: ask for fewer"
             ));
         }
+        let least = &set["minCount"];
+        if !least.is_null() && !least.as_u64().is_some_and(|least| least > 0 && Some(least) <= count.as_u64())
+        {
+            return Some(format!(
+                "the group {name} has {count} pods, and {least} of them are its minimum: set a minimum between 1 and {count}"
+            ));
+        }
     }
     None
 }
@@ -73,6 +80,12 @@ mod tests {
         assert!(told(&[("a", 2_147_483_648)]).ends_with("ask for fewer"));
         assert_eq!(told_of(&[("a", 5_000)], true), "");
         assert!(told_of(&[("a", 5_001)], true).ends_with("ask for fewer"));
+        let partial = |least: i64| {
+            let sets = json!([{"name": "main", "count": 3, "minCount": least}]);
+            problem(&json!({"spec": {"podSets": sets}}), false)
+        };
+        assert_eq!(partial(3), None);
+        assert!([4, 0, -1].into_iter().all(|least| partial(least).unwrap().ends_with("between 1 and 3")));
         let names: Vec<String> = (0..19).map(|at| format!("s{at}")).collect();
         let sets: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
         assert!(told(&sets).ends_with("merge some of them"));

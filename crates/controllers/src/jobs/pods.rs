@@ -130,6 +130,13 @@ impl<'a> Pods<'a> {
                 let stop = self.stop_unmatched(OUT_OF_SYNC).or_else(|| self.view.await_pods(whole));
                 return Err(stop.unwrap_or_else(finish));
             }
+            // Somebody has removed their gates.
+            let kept = group.pods.iter().map(|pod| std::ptr::from_ref(*pod)).collect::<BTreeSet<_>>();
+            let outside =
+                self.all.iter().copied().filter(|pod| !kept.contains(&std::ptr::from_ref(&pod.value)));
+            if let Some(step) = self.stop_these(outside, &Stop::unmatched(unmatched(Some(whole)))) {
+                return Err(step);
+            }
             self.group = Some(group);
             return Ok(Some((owned, 0)));
         }
@@ -202,8 +209,11 @@ impl<'a> Pods<'a> {
 
     /// All pods of a group own its Workload: it goes with the last of them.
     fn own(group: &PodGroup<'_>, whole: &Whole, pods: &[&Value]) -> Result<(), JobStep> {
-        let Some(owners) = group.owners(&whole.value, pods) else { return Ok(()) };
-        let added = owners.len() - whole.value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+        let owners = group.owners(&whole.value, pods).filter(|_| !whole.metadata.is_deleting());
+        let Some(owners) = owners else { return Ok(()) };
+        let known: BTreeSet<_> = whole.metadata.owner_references.iter().map(|owner| &*owner.uid).collect();
+        let is_new = |owner: &&Value| owner["uid"].as_str().is_none_or(|uid| !known.contains(uid));
+        let added = owners.iter().filter(is_new).count();
         let patch = json!({"metadata": {"resourceVersion": whole.metadata.resource_version, "ownerReferences": owners}});
         let told = JobEvent {
             about: Some(Box::new(subject(api::kueue::workload::API_VERSION, "Workload", whole))),
@@ -348,7 +358,9 @@ impl<'a> Pods<'a> {
             return self.stop(&stop).or_else(release).unwrap_or_else(release_workload);
         }
         if meta.is_deleting() {
-            let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total: true };
+            // A set creates others for those that are held back, for ever.
+            let is_total = !self.group.as_ref().is_some_and(PodGroup::is_serving);
+            let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total };
             let release = || self.group.as_ref().and_then(|_| self.release(|_| true));
             let stop = self.stop(&stop).or_else(|| view.await_pods(owned.whole)).or_else(release);
             return stop.unwrap_or_else(release_workload);

@@ -71,6 +71,27 @@ async fn a_job_whose_workload_would_be_refused_is_told_once_what_to_change_and_s
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_whose_workload_the_api_server_refuses_has_a_condition_that_says_so() {
+    let cluster = cluster_with_queue(4, json!({})).await;
+    let _controller = controller(&cluster);
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
+        "spec": {"hard": {"count/workloads.kueue.x-k8s.io": "0"}}});
+    cluster.create_as(&resource("v1", "ResourceQuota", "resourcequotas"), "default", quota).await;
+    cluster.settled().await;
+    submit_job(&cluster, job("many", 1)).await;
+    let is_told = |job: &DynamicObject| {
+        blocked(job).is_some_and(|known| {
+            known["reason"] == "WriteRefused"
+                && known["message"].as_str().unwrap().contains("exceeded quota: none")
+        })
+    };
+    let refused = cluster.wait(&jobs(), "default", "many", is_told).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let later = cluster.api(&jobs(), "default").get("many").await.unwrap();
+    assert_eq!(later.metadata.resource_version, refused.metadata.resource_version, "written once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_waits_for_an_object_that_does_not_exist_is_told_which_and_starts_when_it_does() {
     let cluster = cluster_with_queue(9, json!({})).await;
     let trains = Jobs::of(&cluster, "trainer.kubeflow.org/trainjob");

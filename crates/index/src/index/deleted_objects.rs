@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use api::appwrapper::State;
+use model::{Effect, Node};
 
 use super::{GangPod, Index};
 use crate::kinds::KindState;
@@ -13,8 +14,9 @@ use crate::pods::PodPhase;
 use crate::wrapper::Wrapper;
 
 impl Index {
-    /// Notes that an object is about to be removed from the index.
-    pub(super) fn note_disappearance(&mut self, uid: &str) {
+    /// Notes that an object is about to be removed from the index. Unless its deletion `is_seen`, it may have ended since it was
+    /// last observed, or have been evicted.
+    pub(super) fn note_disappearance(&mut self, uid: &str, is_seen: bool) {
         let Some(row) = self.objects.get(uid) else { return };
         let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner)) else { return };
         if wrapper.key.namespace != row.namespace {
@@ -22,7 +24,8 @@ impl Index {
         }
         if matches!(wrapper.phase, Phase::Running(_)) && wrapper.summary.objects().any(|key| *key == row.key)
         {
-            wrapper.disappeared.insert(row.key.clone(), Some(row.clone()));
+            let is_conclusive = is_seen || row.has_ended() || row.is_disrupted();
+            wrapper.disappeared.insert(row.key.clone(), is_conclusive.then(|| row.clone()));
         }
     }
 
@@ -101,7 +104,7 @@ impl Index {
         }
         match wrapper.deleted.get(key) {
             Some(Some(row)) => row.is_complete(words),
-            Some(None) => wrapper.had_ended(key),
+            Some(None) => self.had_ended(wrapper, key),
             None => false,
         }
     }
@@ -111,7 +114,7 @@ impl Index {
         let keys: Vec<&ObjectKey> = wrapper.summary.objects().collect();
         let has_succeeded = |key: &ObjectKey| match (self.object(wrapper, key), wrapper.deleted.get(key)) {
             (Some(row), _) | (None, Some(Some(row))) => row.has_succeeded(),
-            (None, Some(None)) => wrapper.had_ended(key),
+            (None, Some(None)) => self.had_ended(wrapper, key),
             (None, None) => false,
         };
         let mut sources = wrapper.summary.sources.iter();
@@ -124,7 +127,7 @@ impl Index {
         let deleted = wrapper.deleted.iter();
         let unfinished = deleted.filter(|(key, row)| match row {
             Some(row) => !row.has_ended(),
-            None => !wrapper.had_ended(key),
+            None => !self.had_ended(wrapper, key),
         });
         unfinished.map(|(key, _)| key).collect()
     }
@@ -138,20 +141,21 @@ impl Index {
                 row.is_disrupted() && phase == Some(PodPhase::Failed)
             }
             (None, Some(Some(row))) => row.is_disrupted(),
-            (None, Some(None)) => self.has_lost_node(wrapper, key),
+            (None, Some(None)) => !self.had_ended(wrapper, key) && self.has_lost_node(wrapper, key),
             (None, None) => false,
         };
         wrapper.summary.objects().filter(|key| key.kind.is_pod()).filter(is_disrupted).collect()
     }
 
-    /// Whether an object was dispatched to a node that is gone or not ready, as far as the other objects say it.
+    /// Whether an object was dispatched to a node that is gone, not ready, or evicts pods, as far as the other objects say it.
     fn has_lost_node(&self, wrapper: &Wrapper, key: &ObjectKey) -> bool {
         let Some(assignment) = self.recorded_assignment(wrapper) else { return false };
         let position = wrapper.summary.objects().position(|other| other == key);
         let sources = wrapper.summary.sources.iter().enumerate();
         let sets = sources.filter(|(_, source)| Some(source.object) == position).map(|(set, _)| set);
         let mut nodes = sets.filter_map(|set| assignment.pod_sets.get(set)).flatten().map(|(node, _)| node);
-        nodes.any(|node| self.world.node(node).is_none_or(|node| !node.ready))
+        let evicts = |node: &Node| node.taints.iter().any(|taint| taint.effect == Effect::NoExecute);
+        nodes.any(|node| self.world.node(node).is_none_or(|node| !node.ready || evicts(node)))
     }
 
     /// Whether all objects with pods are deleted, and none of these pods is live.
@@ -166,12 +170,33 @@ impl Index {
     }
 }
 
-impl Wrapper {
-    /// Whether an object that was deleted unobserved had ended: it has a TTL, or all were complete by the status.
-    fn had_ended(&self, key: &ObjectKey) -> bool {
-        self.summary.expiring.contains(key) || self.status.state == State::RunningHoldCompletion
+impl Index {
+    /// Whether an object that was deleted unobserved had ended: it has a TTL, all were complete by the status, or all wrapped
+    /// Pods that are gone have succeeded by the status.
+    fn had_ended(&self, wrapper: &Wrapper, key: &ObjectKey) -> bool {
+        let have_succeeded = || {
+            let gone = wrapper.disappeared.keys().chain(wrapper.deleted.keys());
+            let gone = gone.filter(|key| key.kind.is_pod()).count();
+            let left = self.pods_of(wrapper).iter().filter(|pod| pod.phase == PodPhase::Succeeded).count();
+            usize::try_from(wrapper.status.succeeded).is_ok_and(|succeeded| succeeded >= gone + left)
+        };
+        wrapper.summary.expiring.contains(key)
+            || wrapper.status.state == State::RunningHoldCompletion
+            || key.kind.is_pod() && have_succeeded()
     }
 
+    /// The number of wrapped Pods that have succeeded and are gone: collected with their node, for example.
+    pub(super) fn succeeded_and_gone(&self, wrapper: &Wrapper) -> i64 {
+        let pods = wrapper.deleted.iter().filter(|(key, _)| key.kind.is_pod());
+        let succeeded = pods.filter(|(key, row)| match row {
+            Some(row) => row.has_succeeded(),
+            None => self.had_ended(wrapper, key),
+        });
+        i64::try_from(succeeded.count()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Wrapper {
     /// Forgets deleted objects when the gang does not run any more.
     pub(crate) fn forget_deleted_objects(&mut self) {
         if !matches!(self.phase, Phase::Running(_)) {

@@ -76,7 +76,7 @@ impl Index {
     pub fn retain_objects(&mut self, kind: &Kind, uids: &BTreeSet<String>) {
         for uid in self.objects.of_kind(kind) {
             if !uids.contains(&uid) {
-                self.delete_object(&uid);
+                self.remove_object(&uid, false);
             }
         }
     }

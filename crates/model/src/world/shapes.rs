@@ -360,6 +360,17 @@ impl Shapes {
         }
     }
 
+    /// Notes that no pod of a gang is bound any more. If it is pending, it is told the verdict of its row again.
+    pub(super) fn note_stopped(&mut self, ix: GangIx) {
+        let row = self.row(ix);
+        let (Some(shape), Some(order_key)) = (row.shape, row.order_key.clone()) else { return };
+        let row = self.table[shape.0 as usize].as_mut().expect("waiting gangs have a shape");
+        row.unreported.insert(order_key);
+        if row.parked.is_some() {
+            self.unreported.insert(shape);
+        }
+    }
+
     /// Records that the gang at `order_key` got a verdict of its own. The row becomes active, as the change that it
     /// was parked for may have happened.
     fn record_own_verdict(&mut self, ix: ShapeIx, order_key: &OrderKey) {

@@ -207,6 +207,32 @@ fn a_nomination_holds_its_nodes_until_the_victims_are_gone() {
 }
 
 #[test]
+fn a_gang_whose_pods_have_terminated_is_told_the_verdict_of_its_row() {
+    let mut world = parse_world(
+        "node     a         cpu=3
+         pod      other     on=a cpu=1
+         pod      first-0   on=a cpu=1 of=first/0
+         pod      second-0  on=a cpu=1 of=second/0
+         pending  first     main 1x cpu=3
+         pending  second    main 1x cpu=3",
+    );
+    let mut output = vec![step(&mut world)];
+    for pod in ["first-0", "second-0"] {
+        world.apply(Event::PodRemoved(pod.into()));
+    }
+    output.extend([step(&mut world), step(&mut world)]);
+    expect![[r#"
+        first  wait  1 of its pods is still terminating
+        second  wait  1 of its pods is still terminating
+        --
+        first  wait  main: needs 3 cpu on one node; 1 node has 2 free
+        second  wait  main: needs 3 cpu on one node; 1 node has 2 free
+        --
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}
+
+#[test]
 fn a_victim_that_is_admitted_again_is_not_awaited() {
     let mut world = parse_world(
         "policy   preemption=lower-priority

@@ -103,6 +103,24 @@ impl World {
         item["kind"] == "Pod" && item["metadata"]["annotations"]["sandbox.muster.dev/fail"].is_string()
     }
 
+    /// Whether a gang wraps a Pod that may have been evicted while the controller could not see why.
+    fn may_be_evicted_unseen(&self, name: &str) -> bool {
+        let has = |is_it: fn(&Action) -> bool| self.script.actions.iter().any(|(_, action)| is_it(action));
+        let item = &self.submitted[name].manifest["spec"]["resources"]["GenericItems"][0]["generictemplate"];
+        let evicts = |action: &Action| {
+            matches!(action, Action::Taint(_, "NoExecute") | Action::LoseNode(_) | Action::DeleteNode(_))
+        };
+        item["kind"] == "Pod" && has(|action| matches!(action, Action::CutLink)) && has(evicts)
+    }
+
+    /// Whether a gang wraps a Pod that may be collected after its end, with its node.
+    fn may_be_collected(&self, template: &Value) -> bool {
+        let deletes = |action: &Action| matches!(action, Action::LoseNode(_) | Action::DeleteNode(_));
+        template["kind"] == "Pod"
+            && template["spec"]["restartPolicy"] == "Never"
+            && self.script.actions.iter().any(|(_, action)| deletes(action))
+    }
+
     /// Ordinary AppWrappers that do not run.
     fn waiting(&self, wrappers: &[DynamicObject]) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -110,7 +128,8 @@ impl World {
             let (name, status) = (wrapper.metadata.name.clone().unwrap(), &wrapper.data["status"]);
             let runs =
                 matches!(status["state"].as_str(), Some("Running" | "RunningHoldCompletion" | "Completed"));
-            let may_fail = status["state"] == "Failed" && self.fails_for_good(&name);
+            let may_fail = status["state"] == "Failed"
+                && (self.fails_for_good(&name) || self.may_be_evicted_unseen(&name));
             if self.is_ordinary(&name) && !may_fail && !(runs && status["queuejobstate"] != "Preempted") {
                 let text = format!(
                     "{name} is {}, {}: {}",
@@ -176,7 +195,7 @@ impl World {
                 Some(Some(text)) => {
                     problems.push(problem("no planned pod is missing", format!("{name}: {text}")));
                 }
-                None if has_ttl => {}
+                None if has_ttl || self.may_be_collected(template) => {}
                 None => problems
                     .push(problem("no planned pod is missing", format!("the object of {name} is gone"))),
             }

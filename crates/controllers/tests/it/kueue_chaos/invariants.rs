@@ -170,9 +170,12 @@ impl World {
                 is_owned_by(workload, job.metadata.uid.as_ref()) && !is_true(workload, "Finished")
             });
             let is_inactive = current.is_some_and(|workload| workload.data["spec"]["active"] == false);
-            let is_waiting = job.data.pointer(field) == Some(&json!(true)) && !claims(&job);
+            // A job that gets no Workload says why.
+            let is_told = current.is_none() && is_true(&job, "QueueingBlocked");
+            let is_waiting = job.data.pointer(field) == Some(&json!(true)) && !claims(&job) && !is_told;
             if is_waiting && !is_inactive && !has_ended(&job) {
                 let told = told(current);
+                eprintln!("JOB {}", serde_json::to_string(&job).unwrap());
                 problems.push(format!("{} {} waits although there is room, {told}", kind.kind, name(&job)));
             }
         }
