@@ -109,7 +109,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     usage_order::check(snapshot, plan, &pending, &mut found);
     preemption::check_nominated(&mut cluster, snapshot, &decided, &mut found);
     let mut terminating = preemption::terminating(world);
-    let terminating_before = terminating.clone();
+    let stopped = preemption::stopped(world);
     if reservation::backfill_reserves(world) {
         reservation::check(&mut cluster, snapshot, plan, &pending, &strict_heads, &decided, &mut found);
         if !plan.verdicts.is_empty() {
@@ -204,9 +204,9 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             && !reservation::has_reservation(world, gang)
         {
             let least = elastic::at_min_count(gang);
-            // What this plan preempts does not wake a gang that is parked: it is tried again when the victims are gone.
+            // What others preempt does not wake a gang that is parked: it is tried again when the victims are gone.
             let is_parked = !decided.contains_key(gang.uid.as_str());
-            let leaving = if is_parked { &terminating_before } else { &terminating };
+            let leaving = if is_parked { &stopped } else { &terminating };
             let fit = fit::first_fit(&cluster, &least);
             let fit = fit.filter(|found| cluster.quotas.must_start(&least, &found.flavors, false));
             let placement = fit.or_else(|| {
@@ -218,6 +218,37 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             });
             match placement {
                 Some(assignment) => {
+                    eprintln!(
+                        "FBP {} now {:?} parked {is_parked} fit0 {:?} verdict {:?} world verdict {:?} plan {:#?}",
+                        gang.key,
+                        snapshot.now,
+                        fit::first_fit(&cluster, &least).is_some(),
+                        decided.get(gang.uid.as_str()),
+                        world.verdict(&gang.uid),
+                        plan.verdicts
+                            .iter()
+                            .map(|(uid, v)| (world.gang(uid).map(|g| &g.key.name), v))
+                            .collect::<Vec<_>>()
+                    );
+                    for gang in world.gangs() {
+                        eprintln!(
+                            "GANG {} {:?} queue {:?} prio {} queued {:?} started {:?} gated {} replaces {:?} elastic {} sets {:?} term {}",
+                            gang.key.name,
+                            gang.state,
+                            world.queues().get(&gang.queue).map(|q| &q.name),
+                            gang.priority,
+                            gang.queued_at,
+                            gang.started_at,
+                            gang.gated,
+                            gang.replaces,
+                            gang.elastic,
+                            gang.pod_sets
+                                .iter()
+                                .map(|s| (s.count, s.min_count, &s.request))
+                                .collect::<Vec<_>>(),
+                            terminating.contains(&gang.uid)
+                        );
+                    }
                     found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });
                 }
                 None => {

@@ -9,11 +9,16 @@ use crate::quota::{Assumptions, Flavors};
 use crate::violation::Violation;
 use crate::{check_placement, elastic, fit, fungibility, queue_order};
 
-/// The uids of terminating gangs: pending again with pods still bound, or victims of a nominated gang.
-pub(crate) fn terminating(world: &World) -> BTreeSet<String> {
+/// The uids of gangs that are pending again, or gone, with pods still bound.
+pub(crate) fn stopped(world: &World) -> BTreeSet<String> {
     let owners = world.pods().filter_map(|pod| pod.gang.as_ref().map(|(uid, _)| uid));
-    let is_terminating = |uid: &&String| world.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting);
-    let mut terminating: BTreeSet<String> = owners.filter(is_terminating).cloned().collect();
+    let is_stopped = |uid: &&String| world.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting);
+    owners.filter(is_stopped).cloned().collect()
+}
+
+/// The uids of terminating gangs: stopped ones, and victims of a nominated gang.
+pub(crate) fn terminating(world: &World) -> BTreeSet<String> {
+    let mut terminating = stopped(world);
     for gang in world.gangs() {
         if let GangState::Nominated(preemption) = &gang.state {
             let holding = |uid: &&str| world.gang(uid).is_some_and(holds_reservation);

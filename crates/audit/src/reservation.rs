@@ -128,10 +128,13 @@ fn check_one(
     }
     let ends = if declared { Ends::Declared } else { Ends::NotOfBackfilled };
     let ended_gangs = ended_by(world, head, start, now, ends, terminating);
-    let mut fits = with_suspended(cluster, &ended_gangs, |cluster| {
-        fit::could_fit(cluster, head, &[]).then(|| fit::could_fit(cluster, head, &outlasting))
+    let (mut fits, is_proven) = with_suspended(cluster, &ended_gangs, |cluster| {
+        let could_fit = fit::could_fit(cluster, head, &[]);
+        let fits = could_fit.then(|| fit::could_fit(cluster, head, &outlasting));
+        (fits, could_fit && fit::first_fit(cluster, head).is_some())
     });
-    if fits.is_none() && !declared {
+    // Its pod sets may fit one by one, and not together.
+    if fits != Some(true) && !is_proven && !declared {
         // The gang starts only after gangs that were started ahead of it: then no gang passes because it ends before.
         let ended_gangs = ended_by(world, head, start, now, Ends::All, terminating);
         fits = with_suspended(cluster, &ended_gangs, |cluster| {

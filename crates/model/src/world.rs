@@ -387,8 +387,10 @@ impl World {
             if *old == gang {
                 return false;
             }
-            affects_preemption =
-                old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
+            affects_preemption = old.priority != gang.priority
+                || old.queued_at != gang.queued_at
+                || old.protected != gang.protected
+                || old.state != gang.state;
             gets_capacity = old.state == GangState::Waiting && gang.state.holds();
             let affects_order =
                 old.priority != gang.priority || old.queue != gang.queue || old.charges != gang.charges;

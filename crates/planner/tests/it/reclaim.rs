@@ -2,8 +2,9 @@
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
-use crate::common::check;
+use crate::common::{check, parse_world, step};
 use expect_test::expect;
+use model::{Event, Time};
 
 #[test]
 fn within_a_queue_a_gang_preempts_only_what_within_cluster_queue_allows() {
@@ -47,6 +48,28 @@ fn within_a_queue_a_gang_preempts_only_what_within_cluster_queue_allows() {
             &expected,
         );
     }
+}
+
+#[test]
+fn a_running_gang_that_counts_as_newer_since_is_preempted_by_one_that_waits() {
+    let mut world = parse_world(
+        "node     a        cpu=64
+         quota    team     within=lower-or-newer cpu=4
+         queue    q        quota=team :cpu
+         running  runs     queue=q at=10 main 1x cpu=4 on=a
+         pending  waits    queue=q at=20 main 1x cpu=4",
+    );
+    let mut output = vec![step(&mut world)];
+    let mut runs = world.gang("runs").unwrap().clone();
+    runs.queued_at = Time(30_000_000);
+    world.apply(Event::GangUpserted(runs));
+    output.push(step(&mut world));
+    expect![[r#"
+        waits  wait  needs 4 cpu; quota team has 0 of at most 4 left
+        --
+        waits  preempt  runs(in-queue): main on a
+    "#]]
+    .assert_eq(&output.join("--\n"));
 }
 
 #[test]
