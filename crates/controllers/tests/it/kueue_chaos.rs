@@ -24,13 +24,13 @@ use crate::chaos::seeds;
 /// Seeds of a run without `CHAOS_SEEDS`: some, and those that have failed once.
 const SEEDS: (RangeInclusive<u64>, [u64; 6]) = (1..=12, [28, 29, 39, 201, 214, 400]);
 /// The same for seeds with disturbances.
-const DISTURBED: (RangeInclusive<u64>, [u64; 8]) =
+const DISTURBED: (RangeInclusive<u64>, [u64; 7]) =
     (1_000..=1_011, [1_017, 1_067, 1_183, 1_223, 1_294, 1_319, 1_393, 1_467]);
 /// The same for seeds with sets of pods.
 const WITH_SETS: (RangeInclusive<u64>, [u64; 1]) = (3_000..=3_005, [3_169]);
 /// The same for seeds with checks, topologies, and times without webhooks.
-const WITH_OPERATIONS: (RangeInclusive<u64>, [u64; 8]) =
-    (5_000..=5_007, [5_051, 5_064, 5_065, 5_067, 5_141, 5_168, 5_361, 0]);
+const WITH_OPERATIONS: (RangeInclusive<u64>, [u64; 7]) =
+    (5_000..=5_007, [5_051, 5_064, 5_065, 5_067, 5_141, 5_168, 5_361]);
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
 const STEP: Duration = Duration::from_secs(30);

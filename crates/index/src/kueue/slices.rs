@@ -119,7 +119,8 @@ impl Index {
 
     /// Whether the Workload that this one takes the place of loses its quota: this one waits until that is done.
     pub(super) fn awaits_replaced_slice(&self, row: &WorkloadRow) -> bool {
-        self.replaced_slice(row).is_some_and(|replaced| !replaced.keeps_quota())
+        self.replaced_slice(row)
+            .is_some_and(|replaced| !replaced.keeps_quota() || !replaced.object.is_active())
     }
 
     /// The Workload with quota that takes the place of this one. It is admitted, or has checks to pass.
