@@ -218,37 +218,6 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             });
             match placement {
                 Some(assignment) => {
-                    eprintln!(
-                        "FBP {} now {:?} parked {is_parked} fit0 {:?} verdict {:?} world verdict {:?} plan {:#?}",
-                        gang.key,
-                        snapshot.now,
-                        fit::first_fit(&cluster, &least).is_some(),
-                        decided.get(gang.uid.as_str()),
-                        world.verdict(&gang.uid),
-                        plan.verdicts
-                            .iter()
-                            .map(|(uid, v)| (world.gang(uid).map(|g| &g.key.name), v))
-                            .collect::<Vec<_>>()
-                    );
-                    for gang in world.gangs() {
-                        eprintln!(
-                            "GANG {} {:?} queue {:?} prio {} queued {:?} started {:?} gated {} replaces {:?} elastic {} sets {:?} term {}",
-                            gang.key.name,
-                            gang.state,
-                            world.queues().get(&gang.queue).map(|q| &q.name),
-                            gang.priority,
-                            gang.queued_at,
-                            gang.started_at,
-                            gang.gated,
-                            gang.replaces,
-                            gang.elastic,
-                            gang.pod_sets
-                                .iter()
-                                .map(|s| (s.count, s.min_count, &s.request))
-                                .collect::<Vec<_>>(),
-                            terminating.contains(&gang.uid)
-                        );
-                    }
                     found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });
                 }
                 None => {

@@ -24,7 +24,7 @@ use crate::chaos::seeds;
 /// Seeds of a run without `CHAOS_SEEDS`: some, and those that have failed once.
 const SEEDS: (RangeInclusive<u64>, [u64; 6]) = (1..=12, [28, 29, 39, 201, 214, 400]);
 /// The same for seeds with disturbances.
-const DISTURBED: (RangeInclusive<u64>, [u64; 7]) =
+const DISTURBED: (RangeInclusive<u64>, [u64; 8]) =
     (1_000..=1_011, [1_017, 1_067, 1_183, 1_223, 1_294, 1_319, 1_393, 1_467]);
 /// The same for seeds with sets of pods.
 const WITH_SETS: (RangeInclusive<u64>, [u64; 1]) = (3_000..=3_005, [3_169]);
@@ -33,6 +33,12 @@ const WITH_OPERATIONS: (RangeInclusive<u64>, [u64; 7]) =
     (5_000..=5_007, [5_051, 5_064, 5_065, 5_067, 5_141, 5_168, 5_361]);
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
+/// An action and what it causes at once write no more than this.
+const WRITES_MAX: u64 = 1_000;
+/// Nothing that lasts causes more writes than these, by the second.
+const WRITES_PER_SECOND_MAX: u64 = 10;
+/// How long a cluster at rest is watched.
+const REST: Duration = Duration::from_mins(10);
 const STEP: Duration = Duration::from_secs(30);
 const STEPS_MAX: u32 = 40;
 
@@ -74,9 +80,10 @@ fn check(problems: &[String], when: &str) -> Result<(), String> {
 async fn play(world: &mut World) -> Result<(), String> {
     let mut used = BTreeMap::new();
     for (at, (pause_ms, action)) in world.script.actions.clone().into_iter().enumerate() {
-        world.perform(&action).await;
-        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         let when = format!("after action {at}, {action:?}");
+        let written = world.written().await;
+        world.perform(&action).await;
+        rest(world, written, Duration::from_millis(pause_ms), &when).await?;
         check(world.end().await.as_slice(), &when)?;
         check(&world.broken_now(&mut used).await, &when)?;
         if pause_ms >= REACTION_MS {
@@ -85,10 +92,20 @@ async fn play(world: &mut World) -> Result<(), String> {
     }
     world.repair().await;
     settle(world, "after the repair", async |world: &World| world.broken_at_rest().await).await?;
+    let written = world.written().await;
+    rest(world, written, REST, "at rest").await?;
     world.restart();
     settle(world, "after a restart", async |world: &World| world.broken_at_rest().await).await?;
     world.delete_all().await;
     settle(world, "after the deletion of all jobs", async |world: &World| world.leftovers().await).await
+}
+
+/// Lets time pass. Nobody writes for ever meanwhile.
+async fn rest(world: &World, written: u64, pause: Duration, when: &str) -> Result<(), String> {
+    tokio::time::sleep(pause).await;
+    let writes = world.written().await - written;
+    let most = WRITES_MAX + WRITES_PER_SECOND_MAX * pause.as_secs();
+    if writes <= most { Ok(()) } else { Err(format!("{when}: {writes} writes in {pause:?}")) }
 }
 
 /// Lets time pass until nothing is broken.

@@ -176,6 +176,12 @@ impl World {
         self.cluster.api(kind, "").list(&ListParams::default()).await.unwrap().items
     }
 
+    /// The number of writes to the API server so far.
+    pub(crate) async fn written(&self) -> u64 {
+        let list = self.cluster.api(&nodes(), "").list(&ListParams::default()).await.unwrap();
+        list.metadata.resource_version.unwrap().parse().unwrap()
+    }
+
     /// The jobs that users have created and that are in a queue, except groups of pods, with their kind. No other object owns them.
     pub(crate) async fn jobs(&self) -> Vec<(ApiResource, &'static str, DynamicObject)> {
         let mut found = Vec::new();
