@@ -241,6 +241,14 @@ impl Cluster {
         let violations = self.violations.clone();
         Arc::new(move |snapshot, plan| {
             let found = audit::violations(snapshot, plan);
+            if !found.is_empty() {
+                // A test of the planner can begin with it.
+                eprintln!(
+                    "the auditor disagrees at {}:\n{}",
+                    snapshot.now.0,
+                    scenario::render(snapshot.world)
+                );
+            }
             violations.lock().unwrap().extend(found.iter().map(|violation| format!("{violation:?}")));
         })
     }

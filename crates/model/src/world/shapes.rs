@@ -290,11 +290,14 @@ impl Shapes {
         if row.parked.is_some() {
             self.unreported.insert(ix);
         }
-        if row.parked.is_some() && row.waiting.first().is_none_or(|first| order_key < *first) {
-            self.heads_changed.insert(row.queue);
-        }
+        let goes_first = row.parked.is_some() && row.waiting.first().is_none_or(|first| order_key < *first);
         row.unreported.insert(order_key.clone());
         row.waiting.insert(order_key);
+        if goes_first {
+            self.heads_changed.insert(row.queue);
+            // It may preempt gangs that the others may not: those that are queued later than it. The others keep their verdict.
+            self.active.insert(ix);
+        }
         ix
     }
 

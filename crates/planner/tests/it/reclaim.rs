@@ -73,6 +73,31 @@ fn a_running_gang_that_counts_as_newer_since_is_preempted_by_one_that_waits() {
 }
 
 #[test]
+fn a_gang_that_joins_equal_ones_before_the_first_of_them_is_tried() {
+    let mut world = parse_world(
+        "node     a        cpu=64
+         quota    team     within=lower-or-newer cpu=4
+         queue    q        quota=team :cpu
+         running  runs     queue=q at=10 main 1x cpu=4 on=a
+         pending  late     queue=q at=20 main 2x cpu=2
+         pending  early    queue=q at=5 main 6x cpu=2",
+    );
+    let mut output = vec![step(&mut world)];
+    let mut early = world.gang("early").unwrap().clone();
+    early.pod_sets = world.gang("late").unwrap().pod_sets.clone();
+    world.apply(Event::GangUpserted(early));
+    output.push(step(&mut world));
+    expect![[r#"
+        early  never  needs 12 cpu; quota team has at most 4
+        late  wait  needs 4 cpu; quota team has 0 of at most 4 left
+        --
+        early  preempt  runs(in-queue): main on a*2
+        late  wait  needs 4 cpu; quota team has 0 of at most 4 left
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}
+
+#[test]
 fn the_rules_of_a_shared_tree_override_the_cluster_policy() {
     check(
         "policy   preemption=lower-priority
