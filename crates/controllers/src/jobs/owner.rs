@@ -92,8 +92,12 @@ impl Objects {
                 }
                 Some((_, parent)) => {
                     let is_queued = config.manages_unnamed || !queue_name(&parent.value).is_empty();
-                    if is_queued || self.holds_quota(&owner) {
+                    let holds_quota = self.holds_quota(&owner);
+                    if is_queued || holds_quota {
                         found = Ancestor::Job(owner.clone());
+                    }
+                    if holds_quota {
+                        return found; // Its children run with it, whoever owns it since.
                     }
                     (object, at) = (owner, parent);
                 }
