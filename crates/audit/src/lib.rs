@@ -206,7 +206,14 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             let least = elastic::at_min_count(gang);
             // What others preempt does not wake a gang that is parked: it is tried again when the victims are gone.
             let is_parked = !decided.contains_key(gang.uid.as_str());
-            let leaving = if is_parked { &stopped } else { &terminating };
+            let known;
+            let leaving = if is_parked {
+                &stopped
+            } else {
+                // Nor does it wake a gang that this plan has found to wait before.
+                known = preemption::terminating_when_decided(world, plan, &gang.uid);
+                &known
+            };
             let fit = fit::first_fit(&cluster, &least);
             let fit = fit.filter(|found| cluster.quotas.must_start(&least, &found.flavors, false));
             let placement = fit.or_else(|| {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Places, Preemption, Snapshot, Verdict, World};
+use model::{Assignment, Gang, GangState, Places, Plan, Preemption, Snapshot, Verdict, World};
 
 use crate::cluster_state::ClusterState;
 use crate::quota::{Assumptions, Flavors};
@@ -23,6 +23,18 @@ pub(crate) fn terminating(world: &World) -> BTreeSet<String> {
         if let GangState::Nominated(preemption) = &gang.state {
             let holding = |uid: &&str| world.gang(uid).is_some_and(holds_reservation);
             terminating.extend(preemption.victim_uids().filter(holding).map(str::to_owned));
+        }
+    }
+    terminating
+}
+
+/// The uids of terminating gangs when a plan decided about a gang: with the victims of what it decided before.
+pub(crate) fn terminating_when_decided(world: &World, plan: &Plan, gang: &str) -> BTreeSet<String> {
+    let at = plan.verdicts.iter().rposition(|(uid, _)| uid == gang).unwrap_or_default();
+    let mut terminating = terminating(world);
+    for (_, verdict) in &plan.verdicts[..at] {
+        if let Verdict::Preempt(preemption) = verdict {
+            terminating.extend(preemption.victim_uids().map(str::to_owned));
         }
     }
     terminating
