@@ -21,6 +21,8 @@ pub(crate) struct Contenders<'w> {
     ranks: BTreeMap<&'w str, usize>,
     /// The gangs that the plan admits after preemption.
     preemptors: BTreeSet<&'w str>,
+    /// The gangs that wait for the victims of others.
+    followers: BTreeSet<&'w str>,
     /// When each queue got its last admission of the plan, as the number of admissions until then.
     last_admissions: BTreeMap<QueueIx, usize>,
     admissions: usize,
@@ -71,6 +73,7 @@ impl<'w> Contenders<'w> {
             pending_by_queue: BTreeMap::new(),
             ranks: BTreeMap::new(),
             preemptors: BTreeSet::new(),
+            followers: BTreeSet::new(),
             last_admissions: BTreeMap::new(),
             admissions: 0,
         };
@@ -79,6 +82,10 @@ impl<'w> Contenders<'w> {
             let mut verdicts = plan.verdicts.iter().filter(|(uid, _)| *uid == gang.uid);
             if verdicts.clone().any(|(_, verdict)| matches!(verdict, Verdict::Preempt(_))) {
                 contenders.preemptors.insert(&gang.uid);
+            }
+            let follows = |verdict: &Verdict| matches!(verdict, Verdict::Preempt(preemption) if preemption.victims.is_empty());
+            if verdicts.clone().any(|(_, verdict)| follows(verdict)) {
+                contenders.followers.insert(&gang.uid);
             }
             let ambiguous = contenders.pending_by_queue.contains_key(&gang.queue);
             if verdicts.any(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_))) {
@@ -124,6 +131,9 @@ impl<'w> Contenders<'w> {
                 };
                 if self.had_its_turn(world, quotas, first, gang) {
                     continue;
+                }
+                if self.followers.contains(&*first.uid) && self.preemptors.contains(&*gang.uid) {
+                    continue; // It may fit only where the victims of this gang have been.
                 }
                 if *is_ambiguous || !has_single_flavors(world, first) {
                     ambiguous.push(node);
