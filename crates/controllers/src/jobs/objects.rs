@@ -148,13 +148,19 @@ impl Objects {
         workloads.flat_map(|workload| self.items_of(workload)).collect()
     }
 
-    /// The jobs that go on with the quota of a Workload although nothing owns them.
+    /// The jobs that go on with the quota of a Workload although nothing owns them, or although the job that owns them is deleted: a
+    /// finalizer may keep it for long.
     pub(super) fn left_with(&self, workload: &Whole) -> impl Iterator<Item = (&'static JobKind, &Whole)> {
-        let uids = self.left.get(&chain_of(workload)).into_iter().flatten();
+        let owner = workload.metadata.controller_key();
+        let is_deleted =
+            |owner: &OwnerKey| self.job(owner).is_some_and(|(_, job)| job.metadata.is_deleting());
+        let owner = owner.filter(is_deleted);
+        let children = owner.and_then(|owner| self.children.get(&owner)).into_iter().flatten();
+        let uids = self.left.get(&chain_of(workload)).into_iter().flatten().chain(children);
         let jobs = uids.filter_map(|uid| self.jobs.get(uid)).map(|(at, job)| (self.kinds[*at], job));
         jobs.filter(|(kind, job)| {
             let is_over = job.metadata.is_deleting() || kind.integration.finished(&job.value).is_some();
-            !is_over && !kind.is_suspended(&job.value)
+            !kind.is_pod() && !is_over && !kind.is_suspended(&job.value)
         })
     }
 

@@ -140,3 +140,29 @@ async fn pods_that_succeeded_or_are_not_needed_do_not_requeue_the_gang() {
         assert_eq!(uid(&cluster, "b").await, other);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_have_succeeded_and_go_with_their_node_are_not_run_again_after_a_restart() {
+    let cluster = cluster().await;
+    let controller = cluster.controller();
+    run(&cluster, &Value::Null).await;
+    let completed = json!([{"type": "Ready", "status": "False", "reason": "PodCompleted"}]);
+    for name in ["a", "b"] {
+        set_status(&cluster, name, json!({"phase": "Succeeded", "conditions": completed})).await;
+    }
+    cluster.settled().await;
+    for name in ["n-0", "n-1"] {
+        cluster.delete(&nodes(), "", name).await;
+    }
+    for name in ["a", "b"] {
+        cluster.delete_now(&pods(), "default", name).await;
+    }
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(status(&cluster).await["Succeeded"], 2, "{}", status(&cluster).await);
+    drop(controller);
+    let _controller = cluster.controller();
+    cluster.node("n-2", &json!({"cpu": "2", "memory": "16Gi", "pods": "110"})).await;
+    sleep(Duration::from_mins(10)).await;
+    assert!(cluster.names(&pods(), "default").await.is_empty());
+    assert_eq!(status(&cluster).await["state"], "Running");
+}

@@ -83,3 +83,41 @@ async fn a_set_that_is_scaled_while_it_waits_asks_for_its_new_size() {
         runs(&cluster, &name).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_beyond_the_quota_of_its_set_is_stopped_when_somebody_removes_its_gate() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    let set = submit_set(&cluster, "serve", 1).await;
+    submit_pods_of(&cluster, &set, 1).await;
+    let first = runs(&cluster, "serve-0").await;
+    scale(&cluster, "serve", 2).await;
+    submit_pod_again(&cluster, &first, "serve-1", 1).await;
+    cluster.settled().await;
+    merge(&cluster, &pods(), "serve-1", json!({"spec": {"schedulingGates": null}})).await;
+    cluster.wait_gone(&pods(), "default", "serve-1").await;
+    runs(&cluster, "serve-0").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_whose_workload_is_deleted_gets_another_one_and_its_waiting_pods_stay() {
+    let cluster = cluster_with_queue(0, json!({})).await;
+    let _controller = controller(&cluster);
+    let set = submit_set(&cluster, "serve", 2).await;
+    let names = submit_pods_of(&cluster, &set, 2).await;
+    let uid = set.metadata.uid.clone().unwrap();
+    let of_set = JobKind::of_framework("statefulset").unwrap().workload_name("serve", &uid);
+    let waits = |found: &DynamicObject| is(found, "QuotaReserved", "False", "Pending");
+    let deleted = workload(&cluster, &of_set, waits).await.metadata.uid;
+    cluster.settled().await;
+    let mut uids = Vec::new();
+    for name in &names {
+        uids.push(cluster.api(&pods(), "default").get(name).await.unwrap().metadata.uid);
+    }
+    cluster.delete(&workloads(), "default", &of_set).await;
+    workload(&cluster, &of_set, |found| found.metadata.uid != deleted && waits(found)).await;
+    cluster.settled().await;
+    for (name, uid) in names.iter().zip(uids) {
+        assert_eq!(cluster.api(&pods(), "default").get(name).await.unwrap().metadata.uid, uid, "{name}");
+    }
+}
