@@ -27,6 +27,9 @@ use crate::kueue::metrics::GateRemoval;
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
 
+/// What holds the pods of a `StatefulSet` back, by its name in `integrations.frameworks`.
+const STATEFUL_SET: &str = "statefulset";
+
 /// Pods, and the pod that speaks for them.
 struct Pods<'a> {
     view: View<'a>,
@@ -358,8 +361,8 @@ impl<'a> Pods<'a> {
             return self.stop(&stop).or_else(release).unwrap_or_else(release_workload);
         }
         if meta.is_deleting() {
-            // A set creates others for those that are held back, for ever.
-            let is_total = !self.group.as_ref().is_some_and(PodGroup::is_serving);
+            // A StatefulSet creates others for those that are held back, for ever.
+            let is_total = annotation(&self.view.job.value, SUSPENDED_BY) != Some(STATEFUL_SET);
             let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total };
             let release = || self.group.as_ref().and_then(|_| self.release(|_| true));
             let stop = self.stop(&stop).or_else(|| view.await_pods(owned.whole)).or_else(release);
