@@ -109,6 +109,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     usage_order::check(snapshot, plan, &pending, &mut found);
     preemption::check_nominated(&mut cluster, snapshot, &decided, &mut found);
     let mut terminating = preemption::terminating(world);
+    let terminating_before = terminating.clone();
     let stopped = preemption::stopped(world);
     if reservation::backfill_reserves(world) {
         reservation::check(&mut cluster, snapshot, plan, &pending, &strict_heads, &decided, &mut found);
@@ -206,21 +207,20 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             let least = elastic::at_min_count(gang);
             // What others preempt does not wake a gang that is parked: it is tried again when the victims are gone.
             let is_parked = !decided.contains_key(gang.uid.as_str());
-            let known;
-            let leaving = if is_parked {
-                &stopped
-            } else {
-                // Nor does it wake a gang that this plan has found to wait before.
-                known = preemption::terminating_when_decided(world, plan, &gang.uid);
-                &known
-            };
             let fit = fit::first_fit(&cluster, &least);
             let fit = fit.filter(|found| cluster.quotas.must_start(&least, &found.flavors, false));
             let placement = fit.or_else(|| {
                 if gang.gated || cluster.quotas.has_new_borrowers(gang, &decided) {
                     return None;
                 }
-                preemption::first_fit_with_preemption(&mut cluster, world, &least, leaving)
+                // Nor does it wake a gang that this plan has found to wait before.
+                let decided_before = || preemption::victims_before(plan, &gang.uid);
+                let leaving = if is_parked {
+                    stopped.clone()
+                } else {
+                    terminating_before.iter().cloned().chain(decided_before()).collect()
+                };
+                preemption::first_fit_with_preemption(&mut cluster, world, &least, &leaving)
                     .filter(|found| cluster.quotas.must_start(&least, &found.flavors, true))
             });
             match placement {

@@ -28,16 +28,14 @@ pub(crate) fn terminating(world: &World) -> BTreeSet<String> {
     terminating
 }
 
-/// The uids of terminating gangs when a plan decided about a gang: with the victims of what it decided before.
-pub(crate) fn terminating_when_decided(world: &World, plan: &Plan, gang: &str) -> BTreeSet<String> {
+/// The uids of the victims of what a plan decided before it decided about a gang.
+pub(crate) fn victims_before<'p>(plan: &'p Plan, gang: &str) -> impl Iterator<Item = String> + use<'p> {
     let at = plan.verdicts.iter().rposition(|(uid, _)| uid == gang).unwrap_or_default();
-    let mut terminating = terminating(world);
-    for (_, verdict) in &plan.verdicts[..at] {
-        if let Verdict::Preempt(preemption) = verdict {
-            terminating.extend(preemption.victim_uids().map(str::to_owned));
-        }
-    }
-    terminating
+    let victims = plan.verdicts[..at].iter().filter_map(|(_, verdict)| match verdict {
+        Verdict::Preempt(preemption) => Some(preemption.victim_uids().map(str::to_owned)),
+        Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
+    });
+    victims.flatten()
 }
 
 fn holds_reservation(gang: &Gang) -> bool {

@@ -199,7 +199,7 @@ impl Controller {
         let (sender, mut observations) = queue();
         let metrics = self.kueue_metrics();
         let mut state = State::new(self.client, self.config, self.index, sender);
-        state.kueue.totals = self.totals;
+        state.kueue.metrics = metrics.clone();
         State::index(&state.index).enable_dry_runs();
         let mut others = JoinSet::new(); // Aborted when dropped.
         if let Some(jobs) = Jobs::of(&state.client, &state.config, metrics) {

@@ -6,7 +6,6 @@ mod queues;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use api::MicroTime;
 use api::kueue::status::{Condition, EVICTED, FINISHED, PODS_READY, PREEMPTED, QUOTA_RESERVED, Status};
@@ -22,7 +21,7 @@ use super::{Controller, State, decisions};
 use crate::config::Kueue;
 use crate::error::Error;
 use crate::events::Subject;
-use crate::kueue::metrics::{GateRemoval, KueueMetrics, Totals, WorkloadChange};
+use crate::kueue::metrics::{GateRemoval, KueueMetrics, WorkloadChange};
 use crate::kueue::step::{self, About, WorkloadEvent, WorkloadStep, queued_at};
 use crate::kueue::texts;
 use crate::kueue::write::{self, QueueWrite, WorkloadWrite};
@@ -35,8 +34,7 @@ const REPORTS_MAX: usize = 4;
 /// The state of Kueue's dialect beside the index.
 #[derive(Default)]
 pub(super) struct KueueState {
-    /// Counters and histograms.
-    pub(super) totals: Arc<Mutex<Totals>>,
+    pub(super) metrics: KueueMetrics,
     writing: BTreeMap<String, Writing>,
     /// Those of them that only say why they wait.
     reporting: BTreeSet<String>,
@@ -245,10 +243,10 @@ impl State {
         self.note_end(index, uid, now);
         let ungatings = index.workload_ungatings(uid);
         index.place_pods(&ungatings);
+        let workload = index.workload(uid).map(|row| &row.object);
         for ungating in ungatings {
-            let workload = index.workload(uid).map(|row| &row.object);
-            let removal =
-                ungating.gates.first().zip(workload).and_then(|(gate, of)| GateRemoval::of(gate, of));
+            let gate = ungating.gates.first();
+            let removal = gate.zip(workload).and_then(|(gate, of)| GateRemoval::of(gate, of));
             self.ungate_of_workload(ungating, removal);
         }
         let Some(row) = index.workload(uid) else {
@@ -343,7 +341,7 @@ impl State {
     fn note_end(&mut self, index: &Index, uid: &str, now: MicroTime) {
         let Some(row) = index.workload(uid) else { return };
         let status = &row.object.status;
-        let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = self.kueue.metrics.totals();
         let is_ready = status.is(PODS_READY);
         // Pods that replace others say nothing about the start.
         let is_start = status.condition(PODS_READY).is_some_and(|ready| ready.reason != "Recovered");
@@ -422,7 +420,7 @@ impl State {
         match written {
             Ok(workload) => {
                 let change = WorkloadChange { workload: &workload, before: &before, preemption, now };
-                let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut totals = self.kueue.metrics.totals();
                 totals.written(index, &self.config.metrics, &change);
                 drop(totals);
                 let known = index.workload(uid).map_or("", |row| &row.object.metadata.resource_version);

@@ -14,7 +14,7 @@ use crate::api_calls::ResourcePath;
 use crate::backoff::ExponentialBackoff;
 use crate::error::Error;
 use crate::events::Subject;
-use crate::kueue::metrics::{GateRemoval, KueueMetrics};
+use crate::kueue::metrics::GateRemoval;
 use crate::observations::Observation;
 
 /// Backoff after a failed write.
@@ -86,8 +86,7 @@ impl State {
 
     /// Ungates one pod of a Workload in the background, and measures it.
     pub(super) fn ungate_of_workload(&mut self, ungating: Ungating, removal: Option<GateRemoval>) {
-        let (metrics, clock) = (self.config.metrics.clone(), self.config.clock.clone());
-        let metrics = KueueMetrics::new(metrics, self.index.clone(), self.kueue.totals.clone());
+        let (metrics, clock) = (self.kueue.metrics.clone(), self.config.clock.clone());
         let measure = move || {
             if let Some(removal) = removal {
                 metrics.gate_removed(&removal, MicroTime::from(clock()));

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::{
-    ADMISSION_GATE, DEPLOYMENT, MANAGED, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated, role, start,
+    ADMISSION_GATE, DEPLOYMENT, MANAGED, STATEFUL_SET, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated,
+    role, start,
 };
 use api::kueue::jobs::{Finished, Injection, JobKind, Membership, PodGroup, annotation, prebuilt_workload};
 use api::kueue::status::{
@@ -26,9 +27,6 @@ use super::write::{PodWrite, Write};
 use crate::kueue::metrics::GateRemoval;
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
-
-/// What holds the pods of a `StatefulSet` back, by its name in `integrations.frameworks`.
-const STATEFUL_SET: &str = "statefulset";
 
 /// Pods, and the pod that speaks for them.
 struct Pods<'a> {
@@ -134,9 +132,7 @@ impl<'a> Pods<'a> {
                 return Err(stop.unwrap_or_else(finish));
             }
             // Somebody has removed their gates.
-            let kept = group.pods.iter().map(|pod| std::ptr::from_ref(*pod)).collect::<BTreeSet<_>>();
-            let outside =
-                self.all.iter().copied().filter(|pod| !kept.contains(&std::ptr::from_ref(&pod.value)));
+            let outside = self.others(&group.pods);
             if let Some(step) = self.stop_these(outside, &Stop::unmatched(unmatched(Some(whole)))) {
                 return Err(step);
             }
@@ -167,10 +163,7 @@ impl<'a> Pods<'a> {
         Self::own(&group, whole, &found.kept)?;
         let Membership { kept, excess, replaced, absent } = found;
         self.clean(&excess, &replaced)?;
-        let own: BTreeSet<*const Value> =
-            [&kept, &excess, &replaced].into_iter().flatten().map(|pod| std::ptr::from_ref(*pod)).collect();
-        let of_others = |pod: &&Whole| !own.contains(&std::ptr::from_ref(&pod.value));
-        let outside = self.all.iter().copied().filter(of_others);
+        let outside = self.others([&kept, &excess, &replaced].into_iter().flatten());
         if let Some(step) = self.stop_these(outside, &Stop::unmatched(unmatched(Some(whole)))) {
             return Err(step);
         }
@@ -213,10 +206,7 @@ impl<'a> Pods<'a> {
     /// All pods of a group own its Workload: it goes with the last of them.
     fn own(group: &PodGroup<'_>, whole: &Whole, pods: &[&Value]) -> Result<(), JobStep> {
         let owners = group.owners(&whole.value, pods).filter(|_| !whole.metadata.is_deleting());
-        let Some(owners) = owners else { return Ok(()) };
-        let known: BTreeSet<_> = whole.metadata.owner_references.iter().map(|owner| &*owner.uid).collect();
-        let is_new = |owner: &&Value| owner["uid"].as_str().is_none_or(|uid| !known.contains(uid));
-        let added = owners.iter().filter(is_new).count();
+        let Some((owners, added)) = owners else { return Ok(()) };
         let patch = json!({"metadata": {"resourceVersion": whole.metadata.resource_version, "ownerReferences": owners}});
         let told = JobEvent {
             about: Some(Box::new(subject(api::kueue::workload::API_VERSION, "Workload", whole))),
@@ -244,8 +234,14 @@ impl<'a> Pods<'a> {
 
     /// The pods with these values.
     fn wholes(&self, pods: &[&Value]) -> impl Iterator<Item = &'a Whole> {
-        let chosen: BTreeSet<*const Value> = pods.iter().map(|pod| std::ptr::from_ref(*pod)).collect();
+        let chosen = addresses(pods);
         self.all.iter().copied().filter(move |whole| chosen.contains(&std::ptr::from_ref(&whole.value)))
+    }
+
+    /// The pods without these values.
+    fn others<'v>(&self, pods: impl IntoIterator<Item = &'v &'v Value>) -> impl Iterator<Item = &'a Whole> {
+        let own = addresses(pods);
+        self.all.iter().copied().filter(move |whole| !own.contains(&std::ptr::from_ref(&whole.value)))
     }
 
     /// The pods that count.
@@ -485,6 +481,10 @@ impl<'t> Stop<'t> {
     fn unmatched(text: &'t str) -> Self {
         Self { reason: "NoMatchingWorkload".into(), text, is_total: false }
     }
+}
+
+fn addresses<'v>(pods: impl IntoIterator<Item = &'v &'v Value>) -> BTreeSet<*const Value> {
+    pods.into_iter().map(|pod| std::ptr::from_ref(*pod)).collect()
 }
 
 /// An Event about a pod.

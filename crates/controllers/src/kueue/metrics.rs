@@ -6,7 +6,7 @@
 mod gauges;
 mod totals;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use api::kueue::config::{CustomLabel, LabelSource, SourceKind};
 use api::kueue::jobs::pods::IS_GROUP;
@@ -64,7 +64,7 @@ impl MetricsConfig {
 }
 
 /// Kueue's metrics of a controller. Clones share them.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct KueueMetrics {
     config: Arc<MetricsConfig>,
     index: Arc<RwLock<Index>>,
@@ -95,8 +95,12 @@ impl KueueMetrics {
     /// Measures how long after the admission a gate was removed.
     pub(crate) fn gate_removed(&self, removal: &GateRemoval, now: MicroTime) {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        totals.gate_removed(&index, &self.config, removal, now);
+        self.totals().gate_removed(&index, &self.config, removal, now);
+    }
+
+    /// The counters and histograms.
+    pub(crate) fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn new(config: MetricsConfig, index: Arc<RwLock<Index>>, totals: Arc<Mutex<Totals>>) -> Self {
@@ -110,7 +114,7 @@ impl KueueMetrics {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             gauges::write(&index, &self.config, &mut families);
         }
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner).write(&mut families);
+        self.totals().write(&mut families);
         families.text()
     }
 }

@@ -168,9 +168,7 @@ impl Index {
             && sources.all(|source| is_deleted(source.object))
             && !pods.iter().any(|pod| pod.is_live())
     }
-}
 
-impl Index {
     /// Whether an object that was deleted unobserved had ended: it has a TTL, all were complete by the status, or all wrapped
     /// Pods that are gone have succeeded by the status.
     fn had_ended(&self, wrapper: &Wrapper, key: &ObjectKey) -> bool {

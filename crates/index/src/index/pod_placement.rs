@@ -191,7 +191,7 @@ impl Index {
 }
 
 /// Whether places of a gang are lost of which no pod has left its gate. Its pods came larger than planned, for example.
-pub(super) fn is_lost_before_start(wrapper: &Wrapper, pods: &[GangPod<'_>]) -> bool {
+fn is_lost_before_start(wrapper: &Wrapper, pods: &[GangPod<'_>]) -> bool {
     let is_gated = |pod: &GangPod<'_>| pod.awaits_placement() || pod.is_deleting;
     !wrapper.lost.is_empty() && wrapper.summary.spec.min_available <= 0 && pods.iter().all(is_gated)
 }

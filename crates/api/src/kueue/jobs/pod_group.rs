@@ -220,16 +220,17 @@ impl<'a> PodGroup<'a> {
         Ok(common)
     }
 
-    /// The owner references of a Workload with those of these pods, and without those of pods that are gone. `None` if it has
-    /// those of all these pods.
-    pub fn owners(&self, workload: &Value, pods: &[&Value]) -> Option<Vec<Value>> {
+    /// The owner references of a Workload with those of these pods, and without those of pods that are gone; and how many are new.
+    /// `None` if none is.
+    pub fn owners(&self, workload: &Value, pods: &[&Value]) -> Option<(Vec<Value>, usize)> {
         let known = list(workload, &["metadata", "ownerReferences"]);
         let uids: BTreeSet<_> = known.iter().filter_map(|owner| owner["uid"].as_str()).collect();
         let is_new = |pod: &&&Value| pod["metadata"]["uid"].as_str().is_none_or(|uid| !uids.contains(uid));
         let new: Vec<Value> = pods.iter().filter(is_new).map(|pod| owner(pod)).collect();
         let is_there = |owner: &Value| self.pods.iter().any(|pod| pod["metadata"]["uid"] == owner["uid"]);
         let kept = known.iter().filter(|owner| owner["kind"] != "Pod" || is_there(owner)).cloned();
-        (!new.is_empty()).then(|| kept.chain(new).collect())
+        let added = new.len();
+        (added > 0).then(|| (kept.chain(new).collect(), added))
     }
 
     /// The pods of a group agree about their queue and their number.

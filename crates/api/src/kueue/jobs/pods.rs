@@ -19,6 +19,8 @@ pub const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
 pub const SUSPENDED_BY: &str = "kueue.x-k8s.io/pod-suspending-parent";
 /// What holds back the pods of a Deployment, which wait one by one.
 pub const DEPLOYMENT: &str = "deployment";
+/// What holds back the pods of a `StatefulSet`, which start together.
+pub const STATEFUL_SET: &str = "statefulset";
 /// The annotation (or label) of pods with the name of their group.
 pub const GROUP_NAME: &str = "kueue.x-k8s.io/pod-group-name";
 /// The annotation of pods with the number of pods of their group.

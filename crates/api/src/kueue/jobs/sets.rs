@@ -29,7 +29,7 @@ const OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
 
 /// The row of `StatefulSets`.
 pub(crate) const STATEFUL_SET: JobKind = JobKind {
-    framework: "statefulset",
+    framework: super::pods::STATEFUL_SET,
     api_version: "apps/v1",
     kind: "StatefulSet",
     plural: "statefulsets",

@@ -1,7 +1,6 @@
 //! Writes the finalizers and statuses of queues, and forgets those that are gone.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 
 use api::MicroTime;
 use index::{Index, QueueKey};
@@ -23,7 +22,7 @@ impl State {
         if changed.iter().all(are_figures) {
             return;
         }
-        let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = self.kueue.metrics.totals();
         for key in changed.iter().filter(|key| is_gone(index, key)) {
             totals.forget(key);
         }

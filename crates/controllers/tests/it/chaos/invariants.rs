@@ -99,18 +99,23 @@ impl World {
 
     /// Whether a gang wraps a Pod that fails on purpose. Nothing creates it again.
     fn fails_for_good(&self, name: &str) -> bool {
-        let item = &self.submitted[name].manifest["spec"]["resources"]["GenericItems"][0]["generictemplate"];
+        let item = self.first_item(name);
         item["kind"] == "Pod" && item["metadata"]["annotations"]["sandbox.muster.dev/fail"].is_string()
+    }
+
+    fn first_item(&self, name: &str) -> &Value {
+        &self.submitted[name].manifest["spec"]["resources"]["GenericItems"][0]["generictemplate"]
     }
 
     /// Whether a gang wraps a Pod that may have been evicted while the controller could not see why.
     fn may_be_evicted_unseen(&self, name: &str) -> bool {
         let has = |is_it: fn(&Action) -> bool| self.script.actions.iter().any(|(_, action)| is_it(action));
-        let item = &self.submitted[name].manifest["spec"]["resources"]["GenericItems"][0]["generictemplate"];
         let evicts = |action: &Action| {
             matches!(action, Action::Taint(_, "NoExecute") | Action::LoseNode(_) | Action::DeleteNode(_))
         };
-        item["kind"] == "Pod" && has(|action| matches!(action, Action::CutLink)) && has(evicts)
+        self.first_item(name)["kind"] == "Pod"
+            && has(|action| matches!(action, Action::CutLink))
+            && has(evicts)
     }
 
     /// Whether a gang wraps a Pod that may be collected after its end, with its node.

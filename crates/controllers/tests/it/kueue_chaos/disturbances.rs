@@ -228,7 +228,7 @@ impl World {
         self.cluster.api(kind, "default").create(&PostParams::default(), &object).await.ok();
     }
 
-    async fn create_with_labels(&self, kind: &ApiResource, mut object: Value, labels: Value) {
+    pub(crate) async fn create_with_labels(&self, kind: &ApiResource, mut object: Value, labels: Value) {
         object["metadata"]["labels"] = labels;
         self.try_create(kind, object).await;
     }

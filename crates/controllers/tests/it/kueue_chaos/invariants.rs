@@ -175,7 +175,6 @@ impl World {
             let is_waiting = job.data.pointer(field) == Some(&json!(true)) && !claims(&job) && !is_told;
             if is_waiting && !is_inactive && !has_ended(&job) {
                 let told = told(current);
-                eprintln!("JOB {}", serde_json::to_string(&job).unwrap());
                 problems.push(format!("{} {} waits although there is room, {told}", kind.kind, name(&job)));
             }
         }

@@ -5,6 +5,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::invariants::{annotation, is_true};
+use super::script::Action;
 use super::world::{QUEUE_LABEL, World, is_owned_by, label, name, nth};
 use crate::chaos::rng::Rng;
 use crate::common::gang_pods;
@@ -92,8 +93,7 @@ impl World {
             Operation::SubmitRunning { queue, pods } => {
                 let mut job = crate::common::jobs::job(&self.next_name(), u32::try_from(*pods).unwrap());
                 job["spec"]["suspend"] = json!(false);
-                job["metadata"]["labels"] = json!({QUEUE_LABEL: self.queue_name(*queue)});
-                self.try_create(&jobs(), job).await;
+                self.create_with_labels(&jobs(), job, json!({QUEUE_LABEL: self.queue_name(*queue)})).await;
             }
             Operation::Move(number, queue) => {
                 if let Some((kind, _, job)) = nth(self.jobs().await, *number) {
@@ -108,11 +108,10 @@ impl World {
             }
             Operation::SubmitToRack { queue, pods } => {
                 let mut job = crate::common::jobs::job(&self.next_name(), u32::try_from(*pods).unwrap());
-                job["metadata"]["labels"] = json!({QUEUE_LABEL: self.queue_name(*queue)});
                 if self.script.has_topology {
                     job["spec"]["template"]["metadata"] = json!({"annotations": {REQUIRED: RACK}});
                 }
-                self.try_create(&jobs(), job).await;
+                self.create_with_labels(&jobs(), job, json!({QUEUE_LABEL: self.queue_name(*queue)})).await;
             }
             Operation::MoveNode(number, rack) => {
                 let nodes = gang_pods::nodes();
@@ -137,8 +136,12 @@ impl World {
         }
     }
 
+    fn now(&self) -> String {
+        (self.cluster.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
     async fn serve_check(&self, is_served: bool) {
-        let now = (self.cluster.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = self.now();
         let status = if is_served { "True" } else { "False" };
         let active = json!([{"type": "Active", "status": status, "reason": "Active", "message": "",
             "lastTransitionTime": now}]);
@@ -148,7 +151,7 @@ impl World {
 
     async fn answer(&self, workload: &DynamicObject, answer: &str) {
         let mut all = workload.data["status"]["admissionChecks"].clone();
-        let now = (self.cluster.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = self.now();
         (all[0]["state"], all[0]["lastTransitionTime"]) = (json!(answer), json!(now));
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": workload.metadata.resource_version},
@@ -159,9 +162,8 @@ impl World {
 
     /// Jobs that demand one rack and run in several, while no node has moved.
     pub(crate) async fn torn_apart(&self) -> Vec<String> {
-        let has_moved = |(_, action): &(u64, super::script::Action)| {
-            matches!(action, super::script::Action::Operate(Operation::MoveNode(..)))
-        };
+        let has_moved =
+            |(_, action): &(u64, Action)| matches!(action, Action::Operate(Operation::MoveNode(..)));
         if !self.script.has_topology || self.script.actions.iter().any(has_moved) {
             return Vec::new();
         }
