@@ -325,6 +325,13 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_level_limit_of_huge_pages_is_their_request() {
+        let pages = |amount: &str| json!({"limits": {"hugepages-2Mi": amount}});
+        let spec = json!({"containers": [{"resources": pages("2Mi")}], "resources": pages("4Mi")});
+        assert_eq!(effective_request(&spec).unwrap().get("hugepages-2Mi"), 4 << 20);
+    }
+
+    #[test]
     fn node_constraints_parse() {
         let spec = json!({
             "nodeName": "n1",

@@ -50,6 +50,7 @@ use crate::events::{Recorder, Subject};
 use crate::kueue::metrics::KueueMetrics;
 use crate::meter::Meter;
 use crate::observations::{Observation, Receiver, Source, queue};
+use crate::watched::Change;
 use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
 
@@ -229,6 +230,9 @@ impl Jobs {
 
     fn apply(&mut self, observation: Observation) {
         if let Observation::Jobs(source, change) = observation {
+            if let (JobsSource::Workload, Change::Deleted(uid, _)) = (source, &change) {
+                self.queue.add(self.objects.waiting_for(uid, self.told.keys()));
+            }
             self.queue.add(self.objects.apply(source, change));
         } else if let Observation::Synced(source) = observation {
             if self.unsynced.remove(&source) && self.unsynced.is_empty() {

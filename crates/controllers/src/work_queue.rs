@@ -150,3 +150,54 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A queue and its time, in seconds.
+    fn queue() -> (WorkQueue<u32, ()>, Arc<Mutex<i64>>) {
+        let time = Arc::new(Mutex::new(0));
+        let shown = time.clone();
+        let clock = move || jiff::Timestamp::from_second(*shown.lock().unwrap()).unwrap();
+        (WorkQueue::new(Arc::new(clock)), time)
+    }
+
+    fn write(queue: &mut WorkQueue<u32, ()>, item: u32) -> bool {
+        let now = queue.now();
+        if queue.is_busy(&item, now, |()| true) {
+            return false;
+        }
+        queue.begin(item);
+        queue.end(&item);
+        true
+    }
+
+    #[test]
+    fn an_item_that_changes_while_it_is_written_is_looked_at_again() {
+        let (mut queue, _) = queue();
+        let now = queue.now();
+        queue.begin(1);
+        queue.add([1]);
+        assert_eq!(queue.take(now), [1].into());
+        assert!(queue.is_busy(&1, now, |()| true));
+        queue.end(&1);
+        assert_eq!(queue.take(now), [1].into());
+        queue.begin(1);
+        queue.end(&1);
+        assert!(queue.take(now).is_empty(), "nothing has changed");
+    }
+
+    #[test]
+    fn an_item_is_written_four_times_in_a_second_in_the_long_run() {
+        let (mut queue, time) = queue();
+        assert_eq!((0..1_000).filter(|_| write(&mut queue, 1)).count(), 65);
+        assert!(write(&mut queue, 2), "others are written meanwhile");
+        *time.lock().unwrap() = 10;
+        let now = queue.now();
+        assert_eq!(queue.take(now), [1].into(), "it is looked at again in time");
+        assert_eq!((0..1_000).filter(|_| write(&mut queue, 1)).count(), 40);
+    }
+}

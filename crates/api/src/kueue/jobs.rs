@@ -262,15 +262,20 @@ impl JobKind {
         sets
     }
 
-    /// The spec of a Workload with these pod sets.
-    fn workload_spec_of(&self, job: &Value, mut sets: Vec<Value>, priority: &Priority) -> Value {
-        for set in &mut sets {
+    /// States the topology requests of pod sets.
+    fn add_topology_requests(&self, sets: &mut [Value]) {
+        for set in sets {
             if set.get("topologyRequest").is_none()
                 && let Some(request) = topology::request(&set["template"], self.integration.index_label())
             {
                 set["topologyRequest"] = request;
             }
         }
+    }
+
+    /// The spec of a Workload with these pod sets.
+    fn workload_spec_of(&self, job: &Value, mut sets: Vec<Value>, priority: &Priority) -> Value {
+        self.add_topology_requests(&mut sets);
         let mut spec = json!({
             "podSets": sets,
             "priority": priority.value,
@@ -289,7 +294,7 @@ impl JobKind {
     }
 
     /// Whether a job still is what its Workload says. `injections` are those of its admission: a running job has them in its
-    /// templates.
+    /// templates. While there is none, the topology that the pods ask for counts, too.
     pub fn is_equivalent(
         &self,
         job: &Value,
@@ -302,11 +307,17 @@ impl JobKind {
         {
             return false;
         }
-        let of_job = self.pod_sets(job);
+        let mut of_job = self.pod_sets(job);
+        self.add_topology_requests(&mut of_job);
         let as_queued = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
         let is_same = |expected: &[Value]| {
+            let mut pairs = of_job.iter().zip(expected);
             of_job.len() == expected.len()
-                && of_job.iter().zip(expected).all(|(one, other)| is_same_set(one, other, is_admitted))
+                && pairs.all(|(one, other)| {
+                    is_same_set(one, other, is_admitted)
+                        && (injections.is_some()
+                            || topology::is_same(&one["topologyRequest"], &other["topologyRequest"]))
+                })
         };
         let injections = injections.filter(|_| !self.integration.injects_beside_templates());
         let running = injections.and_then(|injections| injection::running(as_queued, injections));

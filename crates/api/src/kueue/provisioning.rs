@@ -136,22 +136,31 @@ fn shares(first: &Value, second: &Value, policy: &str) -> bool {
     let [first, second] = [first, second].map(|pod_set| &pod_set["template"]);
     match policy {
         "IdenticalPodTemplates" => is_same(first, second),
-        "IdenticalWorkloadSchedulingRequirements" => {
-            let fields = ["resources", "nodeSelector", "tolerations", "affinity", "resourceClaims"];
-            let requests = |template: &Value, field: &str| -> Vec<Value> {
-                let containers = template["spec"][field].as_array().into_iter().flatten();
-                containers.map(|container| container["resources"]["requests"].clone()).collect()
-            };
-            let have_same = |field: &&str| is_same(&first["spec"][*field], &second["spec"][*field]);
-            fields.iter().all(&have_same)
-                && ["containers", "initContainers"].iter().all(|field| {
-                    let [first, second] = [first, second].map(|template| requests(template, field));
-                    first.len() == second.len()
-                        && first.iter().zip(&second).all(|(first, second)| is_same(first, second))
-                })
-        }
+        "IdenticalWorkloadSchedulingRequirements" => need_same(first, second),
         _ => false,
     }
+}
+
+/// Whether the pods of two templates need the same of a node.
+fn need_same(first: &Value, second: &Value) -> bool {
+    let fields = ["resources", "nodeSelector", "tolerations", "affinity", "resourceClaims"];
+    let requests = |template: &Value, field: &str| -> Vec<Value> {
+        let containers = template["spec"][field].as_array().into_iter().flatten();
+        containers.map(|container| container["resources"]["requests"].clone()).collect()
+    };
+    let have_same = |field: &&str| is_same(&first["spec"][*field], &second["spec"][*field]);
+    fields.iter().all(&have_same)
+        && ["containers", "initContainers"].iter().all(|field| {
+            let [first, second] = [first, second].map(|template| requests(template, field));
+            first.len() == second.len()
+                && first.iter().zip(&second).all(|(first, second)| is_same(first, second))
+        })
+}
+
+/// Whether a `PodTemplate` that is there describes the pods of one that is to be made, as an autoscaler sees them. Everybody with
+/// rights in the namespace can foresee its name.
+pub fn describes_same(found: &Value, made: &Value) -> bool {
+    need_same(&found["template"], &made["template"])
 }
 
 /// Whether two values say the same: an absent field is an empty one, and quantities are equal by their amounts.

@@ -161,13 +161,13 @@ fn the_driver_and_the_executors_of_spark_are_counted_as_their_fields_say() {
     assert_eq!(
         spec(0)["containers"],
         json!([{"name": "spark-kubernetes-driver", "volumeMounts": [{"name": "data", "mountPath": "/d"}],
-            "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "1200m"}}}])
+            "resources": {"requests": {"cpu": "500m", "memory": "896Mi"}, "limits": {"cpu": "1200m"}}}])
     );
     assert_eq!(spec(0)["volumes"], json!([{"name": "data", "emptyDir": {}}]));
     assert_eq!(
         spec(1)["containers"],
         json!([{"name": "spark-kubernetes-executor",
-            "resources": {"requests": {"memory": "2Gi"}, "limits": {"nvidia.com/gpu": "2"}}},
+            "resources": {"requests": {"cpu": "1", "memory": "2432Mi"}, "limits": {"nvidia.com/gpu": "2"}}},
             {"name": "log", "image": "l"}])
     );
     assert_eq!(sets[1]["template"]["metadata"]["labels"], json!({"c": "d"}));
@@ -182,6 +182,17 @@ fn the_driver_and_the_executors_of_spark_are_counted_as_their_fields_say() {
     }
     assert!(started["spec"]["nodeSelector"].is_null());
     assert_eq!(started["spec"]["executor"]["template"]["spec"]["schedulingGates"], json!([gate]));
+    let workload = json!({"spec": {"podSets": sets}});
+    let restored = kind.restore(&started, &workload);
+    for role in ["driver", "executor"] {
+        assert_eq!(
+            restored["spec"][role]["nodeSelector"],
+            json!({"disk": "ssd"}),
+            "it stays that of the roles"
+        );
+    }
+    let failed = json!({"status": {"applicationState": {"state": "SUBMISSION_FAILED"}}});
+    assert_eq!(kind.integration.finished(&failed), None, "the operator may submit it again");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use api::Meta;
 use api::kueue::jobs::{CopiedKeys, Flavor, Injection, InjectionError, JobKind, Priority};
 use api::kueue::status::{ReclaimablePods, Status};
 use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, default, review};
@@ -73,6 +74,44 @@ fn a_started_job_is_restored_to_what_it_was() {
 }
 
 #[test]
+fn a_job_that_loses_its_owner_starts_with_the_templates_that_the_owner_started_with() {
+    let mut left = job(&json!({"suspend": true}), &json!({}));
+    left["spec"]["template"]["metadata"] = json!({
+        "labels": {"kueue.x-k8s.io/podset": "head", "kueue.x-k8s.io/local-queue-name": "other",
+            "kueue.x-k8s.io/cluster-queue-name": "others"},
+        "annotations": {"kueue.x-k8s.io/workload": "of-the-owner"}});
+    let injections =
+        Injection::of_admission("w", "gpu", &admission(&json!({"cpu": "a"})), &[2], flavor).unwrap();
+    let started = kind().start(&left, &injections).unwrap();
+    let metadata = &started["spec"]["template"]["metadata"];
+    assert_eq!(metadata["annotations"]["kueue.x-k8s.io/workload"], "w");
+    assert_eq!(metadata["labels"]["kueue.x-k8s.io/podset"], "main");
+    assert_eq!(metadata["labels"]["kueue.x-k8s.io/cluster-queue-name"], "queue");
+}
+
+#[test]
+fn an_owner_reference_is_for_an_object_of_its_namespace_kind_and_name_only() {
+    let owner: Meta = serde_json::from_value(json!({"name": "a", "namespace": "team", "uid": "u"})).unwrap();
+    let named = |namespace: &str, version: &str, kind: &str, name: &str| {
+        let reference =
+            json!([{"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": true}]);
+        let meta = json!({"name": "b", "namespace": namespace, "ownerReferences": reference});
+        serde_json::from_value::<Meta>(meta).unwrap().controller_key().unwrap()
+    };
+    let key = owner.key("batch/v1", "Job");
+    assert_eq!(named("team", "batch/v1", "Job", "a"), key);
+    assert_eq!(named("team", "batch/v2", "Job", "a"), key, "versions of a group are equal");
+    for other in [
+        named("others", "batch/v1", "Job", "a"),
+        named("team", "example.com/v1", "Job", "a"),
+        named("team", "batch/v1", "CronJob", "a"),
+        named("team", "batch/v1", "Job", "c"),
+    ] {
+        assert_ne!(other, key);
+    }
+}
+
+#[test]
 fn a_change_of_what_the_whole_pod_asks_for_is_another_workload() {
     let job = job(&json!({}), &json!({}));
     let workload = kind().workload(&job, &Priority::default(), &CopiedKeys::default());
@@ -84,6 +123,41 @@ fn a_change_of_what_the_whole_pod_asks_for_is_another_workload() {
         changed["spec"]["template"]["spec"][field] = value;
         assert!(!kind().is_equivalent(&changed, &workload, None, false), "{field}");
     }
+}
+
+#[test]
+fn another_topology_is_another_workload_until_the_job_has_quota() {
+    let required = |level: &str| json!({"kueue.x-k8s.io/podset-required-topology": level});
+    let with = |annotations: Value| {
+        let mut job = job(&json!({}), &json!({}));
+        job["spec"]["template"]["metadata"]["annotations"] = annotations;
+        job
+    };
+    let workload = |job: &Value| kind().workload(job, &Priority::default(), &CopiedKeys::default());
+    let is_of = |job: &Value, workload: &Value| kind().is_equivalent(job, workload, None, false);
+    let [host, zone, any] = [required("host"), required("zone"), json!({})].map(with);
+    for (one, other) in [(&host, &zone), (&host, &any), (&any, &host)] {
+        assert!(!is_of(one, &workload(other)));
+    }
+    for one in [&host, &any] {
+        assert!(is_of(one, &workload(one)));
+    }
+    let slices = with(
+        json!({"kueue.x-k8s.io/podset-slice-required-topology": "host", "kueue.x-k8s.io/podset-slice-size": "2"}),
+    );
+    let layers = with(
+        json!({"kueue.x-k8s.io/podset-slice-required-topology-constraints": r#"[{"topology":"host","size":2}]"#}),
+    );
+    assert!(is_of(&slices, &workload(&layers)) && !is_of(&slices, &workload(&any)));
+    let mut without_ranks = workload(&any);
+    without_ranks["spec"]["podSets"][0].as_object_mut().unwrap().remove("topologyRequest");
+    assert!(is_of(&any, &without_ranks), "a Workload may lack what only says how pods are ranked");
+    let admitted =
+        Injection::of_admission("w", "gpu", &admission(&json!({"cpu": "a"})), &[2], flavor).unwrap();
+    assert!(
+        kind().is_equivalent(&host, &workload(&zone), Some(&admitted), true),
+        "pods that run keep their places"
+    );
 }
 
 #[test]
@@ -204,6 +278,14 @@ fn a_job_with_a_queue_is_suspended_at_its_creation() {
         suspended(&|job| job["metadata"]["ownerReferences"] = wrapped("example.com/v1"), &context()),
         "a kind of the same name in another group"
     );
+    let of_set = |job: &mut Value| {
+        job["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "controller": true}]);
+    };
+    assert!(suspended(&of_set, &context()), "nobody starts sets of jobs");
+    let mut of_others = context();
+    of_others.jobs.others = vec!["jobset.x-k8s.io/jobset".into()];
+    assert!(!suspended(&of_set, &of_others), "another process starts its owner");
     assert!(!suspended(&|_| {}, &Context::default()), "the kind is not managed");
     let mut by_label = context();
     by_label.jobs.namespaces = LabelSelector::default().with("team", "a", true);

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use api::MicroTime;
-use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, ROLE_HASH, SERVING, role};
-use api::kueue::jobs::{CopiedKeys, JobKind, PodGroup, Priority};
+use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, ROLE_HASH, SERVING, active_until, role};
+use api::kueue::jobs::{CopiedKeys, GROUP_PODS_MAX, JobKind, PodGroup, Priority};
 use serde_json::{Value, json};
 
 /// Specs whose fields are not in the order of Go, with all the types that count.
@@ -72,6 +72,29 @@ fn an_incomplete_group_and_one_that_contradicts_itself_have_no_workload() {
 }
 
 #[test]
+fn a_group_has_as_many_pods_as_may_own_its_workload() {
+    let why = |total: u32| {
+        let mut pod = pod("a", "worker");
+        pod["metadata"]["annotations"][GROUP_TOTAL] = total.to_string().into();
+        group(&[pod]).compose().unwrap_err().to_string()
+    };
+    assert!(why(GROUP_PODS_MAX + 1).ends_with("make several groups, or a Job"));
+    assert!(why(GROUP_PODS_MAX).ends_with("has fewer runnable pods than expected"));
+}
+
+#[test]
+fn a_workload_is_owned_by_the_pods_that_are_there_and_by_their_set() {
+    let pods = [pod("a", "worker"), pod("b", "worker")];
+    let owner = |kind: &str, uid: &str| json!({"kind": kind, "uid": uid});
+    let known = [owner("StatefulSet", "uid-set"), owner("Pod", "uid-gone"), owner("Pod", "uid-a")];
+    let workload = json!({"metadata": {"ownerReferences": known}});
+    let (owners, added) = group(&pods).owners(&workload, &[&pods[0], &pods[1]]).unwrap();
+    let uids: Vec<&Value> = owners.iter().map(|owner| &owner["uid"]).collect();
+    assert_eq!((uids, added), (vec![&json!("uid-set"), &json!("uid-a"), &json!("uid-b")], 1));
+    assert_eq!(group(&pods).owners(&workload, &[&pods[0]]), None);
+}
+
+#[test]
 fn a_group_is_ready_when_its_pods_are_or_have_succeeded() {
     let ready = json!([{"type": "Ready", "status": "True"}]);
     let mut pods = ["a", "b", "c"].map(|name| with(pod(name, "worker"), "/status/conditions", ready.clone()));
@@ -124,6 +147,35 @@ fn a_deleted_pod_counts_as_running_until_its_grace_period_is_over() {
     running["metadata"]["deletionGracePeriodSeconds"] = 30.into();
     assert_eq!(until(&running, 0), Some(MicroTime(40_000_000)));
     assert_eq!(until(&running, 40_000_001), None);
+}
+
+#[test]
+fn a_pod_counts_from_its_start_on_and_no_longer_when_it_is_deleted_before_it_runs() {
+    let forever = Some(MicroTime(i64::MAX));
+    let mut pod = pod("a", "worker");
+    assert_eq!(active_until(&pod, MicroTime(0), false), forever, "it may run");
+    let running = with(pod.clone(), "/status/phase", json!("Running"));
+    for pod in [&mut pod, &mut running.clone()] {
+        pod["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:10Z".into();
+        pod["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        let expected = (pod["status"]["phase"] == "Running").then_some(MicroTime(40_000_000));
+        assert_eq!(active_until(pod, MicroTime(0), false), expected);
+        assert_eq!(active_until(pod, MicroTime(0), true), None);
+    }
+}
+
+#[test]
+fn a_prebuilt_workload_is_for_no_pod_that_asks_for_more() {
+    let pods = [pod("a", "worker"), pod("b", "worker"), pod("c", "worker")];
+    let (sets, _) = group(&pods).compose().unwrap();
+    let mut workload = json!({"metadata": {}, "spec": {"podSets": sets}});
+    assert!(group(&pods).is_equivalent(&workload, false));
+    let mut larger = pods.clone();
+    larger[2]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2".into();
+    assert!(!group(&larger).is_equivalent(&workload, false));
+    // Admission adds requests to the pods of a set.
+    workload["metadata"]["ownerReferences"] = json!([{"kind": "StatefulSet", "name": "set", "uid": "u"}]);
+    assert!(group(&larger).is_equivalent(&workload, false));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::OwnerKey;
 use api::kueue::jobs::leader_worker_sets::set_of;
 use api::kueue::jobs::pods::group_name;
+use api::kueue::jobs::queue_name;
 use api::kueue::jobs::sets::workload_names;
 use api::kueue::jobs::{ELASTIC, Flavor, JobKind, REFERENCED, annotation, prebuilt_workload};
 use api::kueue::status::{FINISHED, QUOTA_RESERVED};
@@ -33,6 +34,21 @@ pub(crate) enum JobKey {
         /// Its name.
         name: String,
     },
+}
+
+impl JobKey {
+    /// Whether the Workload of this job may have this name: it begins with the kind and the name of the job, which may be cut.
+    fn may_be_named(&self, namespace: &str, workload: &str) -> bool {
+        match self {
+            Self::Job(of) if of.namespace == namespace => {
+                let own = format!("{}-{}", of.kind.to_lowercase(), of.name);
+                let stem = workload.rsplit_once('-').map_or(workload, |(stem, _)| stem);
+                stem.starts_with(&own) || own.starts_with(stem)
+            }
+            Self::Group { namespace: of, name } => of == namespace && name == workload,
+            Self::Job(_) | Self::Orphan(_) => false,
+        }
+    }
 }
 
 /// The observed objects.
@@ -115,7 +131,7 @@ impl Objects {
         if let (JobsSource::Workload, Change::Deleted(uid, _)) = (source, &change) {
             let workload = self.workloads.get(uid);
             keys.extend(workload.into_iter().flat_map(|workload| self.items_of(workload)));
-            // Its job may wait for the name.
+            // Its job may wait until it is gone.
             let job = workload.and_then(|workload| workload.metadata.labels.get(JOB_UID));
             keys.extend(job.and_then(|uid| self.key(uid)));
         }
@@ -148,13 +164,20 @@ impl Objects {
         workloads.flat_map(|workload| self.items_of(workload)).collect()
     }
 
-    /// The jobs that go on with the quota of a Workload although nothing owns them, or although the job that owns them is deleted: a
-    /// finalizer may keep it for long.
-    pub(super) fn left_with(&self, workload: &Whole) -> impl Iterator<Item = (&'static JobKind, &Whole)> {
+    /// The jobs that go on with the quota of a Workload although nothing owns them, or although the job that owns them is deleted, or
+    /// in no queue any more: a finalizer may keep it for long.
+    pub(super) fn left_with(
+        &self,
+        config: &JobsConfig,
+        workload: &Whole,
+    ) -> impl Iterator<Item = (&'static JobKind, &Whole)> {
         let owner = workload.metadata.controller_key();
-        let is_deleted =
-            |owner: &OwnerKey| self.job(owner).is_some_and(|(_, job)| job.metadata.is_deleting());
-        let owner = owner.filter(is_deleted);
+        let has_left = |owner: &OwnerKey| {
+            let job = self.job(owner).map(|(_, job)| job);
+            let is_unqueued = |job: &Whole| !config.manages_unnamed && queue_name(&job.value).is_empty();
+            job.is_some_and(|job| job.metadata.is_deleting() || is_unqueued(job))
+        };
+        let owner = owner.filter(has_left);
         let children = owner.and_then(|owner| self.children.get(&owner)).into_iter().flatten();
         let uids = self.left.get(&chain_of(workload)).into_iter().flatten().chain(children);
         let jobs = uids.filter_map(|uid| self.jobs.get(uid)).map(|(at, job)| (self.kinds[*at], job));
@@ -505,6 +528,13 @@ impl Objects {
     /// A Workload by name.
     pub(super) fn workload(&self, namespace: &str, name: &str) -> Option<&Whole> {
         self.workloads.get(self.named.get(&(namespace.to_owned(), name.to_owned()))?)
+    }
+
+    /// Those of these jobs that may wait for the name of a Workload, by uid.
+    pub(super) fn waiting_for<'k>(&self, uid: &str, jobs: impl Iterator<Item = &'k JobKey>) -> Vec<JobKey> {
+        let Some(workload) = self.workloads.get(uid) else { return Vec::new() };
+        let (namespace, name) = (&workload.metadata.namespace, &workload.metadata.name);
+        jobs.filter(|job| job.may_be_named(namespace, name)).cloned().collect()
     }
 
     /// A flavor.

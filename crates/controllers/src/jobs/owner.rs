@@ -4,10 +4,10 @@
 //! An owner reference is a claim of the author of the job. It counts only if the owner is there, and an AppWrapper only if it wraps the
 //! job: otherwise the job queues for itself.
 
-use api::OwnerKey;
 use api::appwrapper::{self, render::wraps};
 use api::kueue::jobs::{annotation, queue_name};
-use api::kueue::status::{ADMITTED, FINISHED};
+use api::kueue::status::{ADMITTED, Condition, EVICTED, FINISHED};
+use api::{MicroTime, OwnerKey};
 use index::Kind;
 use kube::Client;
 use serde_json::{Map, Value};
@@ -24,6 +24,9 @@ use crate::watched::Whole;
 const DEPTH_MAX: usize = 10;
 /// The annotation of a job that was suspended because the job that owns it is not admitted. Nothing else lets it run again.
 const KEPT: &str = "muster.dev/suspended-with-owner";
+
+/// How long the controller of an evicted job has to stop the jobs that it owns, before that is done for it: 10 s.
+const OWN_STOP_MICROS: i64 = 10_000_000;
 
 /// The job that queues for another one.
 pub(super) enum Ancestor {
@@ -91,7 +94,9 @@ impl Objects {
                     return if owns(&owner, &wrapper.value, &object) { Ancestor::Other } else { found };
                 }
                 Some((_, parent)) => {
-                    let is_queued = config.manages_unnamed || !queue_name(&parent.value).is_empty();
+                    let has_workload = self.workloads_of(&owner).next().is_some();
+                    let is_queued =
+                        has_workload || config.manages_unnamed || !queue_name(&parent.value).is_empty();
                     let holds_quota = self.holds_quota(&owner);
                     if is_queued || holds_quota {
                         found = Ancestor::Job(owner.clone());
@@ -126,14 +131,23 @@ impl Objects {
         self.answers.insert(question.object, (question.owner, is_owned));
     }
 
-    fn is_admitted(&self, job: &OwnerKey) -> bool {
-        let mut known = self.workloads_of(job).filter_map(|whole| decoded(whole).ok());
-        known.any(|workload| workload.status.is(ADMITTED) && !workload.status.is(FINISHED))
+    /// Until when the jobs of a job may run: without end while it is admitted, and for a while if it is evicted. `None`: it is not
+    /// admitted.
+    fn runs_until(&self, job: &OwnerKey) -> Option<MicroTime> {
+        let known = self.workloads_of(job).filter_map(|whole| decoded(whole).ok());
+        let admitted = known.filter(|workload| workload.status.is(ADMITTED) && !workload.status.is(FINISHED));
+        let until = admitted.map(|workload| {
+            let evicted = workload.status.condition(EVICTED).filter(|evicted| evicted.is_true());
+            let since = evicted.and_then(Condition::since);
+            since.map_or(MicroTime(i64::MAX), |since| MicroTime(since.0.saturating_add(OWN_STOP_MICROS)))
+        });
+        until.max()
     }
 }
 
 impl View<'_> {
-    /// Keeps a job suspended until the job that queues for it is admitted.
+    /// Keeps a job suspended until the job that queues for it is admitted, and suspends it when that one is evicted: its pods would
+    /// keep the quota for ever.
     pub(super) fn follow_ancestor(&self, ancestor: &OwnerKey) -> JobStep {
         let job = &self.job.value;
         let is_suspended = self.kind.is_suspended(job);
@@ -141,12 +155,13 @@ impl View<'_> {
             return AWAIT;
         }
         let is_kept = annotation(job, KEPT).is_some();
-        match (is_suspended, self.objects.is_admitted(ancestor)) {
-            (false, false) => self.set_kept(true, event("Suspended", "Kueue managed child job suspended")),
-            (true, true) if is_kept => {
+        match (is_suspended, self.objects.runs_until(ancestor)) {
+            (true, Some(MicroTime(i64::MAX))) if is_kept => {
                 self.set_kept(false, event("Resumed", "The job that owns this one is admitted"))
             }
-            _ => AWAIT,
+            (true, _) | (false, Some(MicroTime(i64::MAX))) => AWAIT,
+            (false, Some(until)) if until > self.now => JobStep::Await(Some(until)),
+            (false, _) => self.set_kept(true, event("Suspended", "Kueue managed child job suspended")),
         }
     }
 

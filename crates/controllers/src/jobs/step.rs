@@ -103,8 +103,8 @@ pub(super) fn decide(
 }
 
 /// Suspends a job that goes on with the quota of a Workload without the job that owned it. `None`: there is none.
-pub(super) fn suspend_left(objects: &Objects, whole: &Whole) -> Option<JobStep> {
-    let (kind, job) = objects.left_with(whole).next()?;
+pub(super) fn suspend_left(objects: &Objects, config: &JobsConfig, whole: &Whole) -> Option<JobStep> {
+    let (kind, job) = objects.left_with(config, whole).next()?;
     let mut job = job.value.clone();
     kind.set_suspended(&mut job, true);
     Some(silently(Write::Job(kind, Box::new(job))))
@@ -126,7 +126,7 @@ pub(super) fn left_behind(
             owner.is_some_and(|owner| kind.is_kind_of(&owner.api_version, &owner.kind))
         };
         let kind = config.kinds.iter().find(is_kind).copied();
-        let goes_on = objects.left_with(whole).next();
+        let goes_on = objects.left_with(config, whole).next();
         let until = match goes_on {
             Some(_) => Some(MicroTime(i64::MAX)),
             None => objects.started.until(whole, now, config.frees_deleted_pods),
@@ -146,7 +146,7 @@ pub(super) fn left_behind(
         let is_reserved = workload.status.is(QUOTA_RESERVED) && !is_finished;
         match (until.filter(|_| is_reserved), kind) {
             (Some(_), _) if is_stopped => {
-                if let Some(step) = suspend_left(objects, whole) {
+                if let Some(step) = suspend_left(objects, config, whole) {
                     return step;
                 }
                 let running = objects.started.of(whole).filter(|pod| !pod.metadata.is_deleting());
@@ -263,7 +263,7 @@ impl View<'_> {
 
     /// The same for a job that has been stopped, with the jobs that it owned once.
     pub(super) fn await_all_pods(&self, whole: &Whole) -> Option<JobStep> {
-        suspend_left(self.objects, whole).or_else(|| self.await_pods(whole))
+        suspend_left(self.objects, self.config, whole).or_else(|| self.await_pods(whole))
     }
 
     fn decide(&self) -> JobStep {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use api::MicroTime;
+use api::kueue::jobs::InjectionError;
 use api::kueue::objects::ProvisioningConfigSpec;
 use api::kueue::provisioning::{
-    NeededPods, attempt, is_of_config, needed_pods, pod_set_updates, request, request_name, template,
-    template_name,
+    NeededPods, attempt, describes_same, is_of_config, needed_pods, pod_set_updates, request, request_name,
+    template, template_name,
 };
 use api::kueue::status::{
     ADMITTED, CheckState, Condition, EVICTED, FINISHED, QUOTA_RESERVED, Status, set_condition,
@@ -15,6 +15,7 @@ use api::kueue::workload::Workload;
 use api::provisioning::{
     ACCEPTED, BOOKING_EXPIRED, CAPACITY_REVOKED, FAILED, PROVISIONED, ProvisioningRequest,
 };
+use api::{Meta, MicroTime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -274,8 +275,15 @@ impl<'a> View<'a> {
             return None;
         }
         let name = request_name(&self.whole.metadata.name, &check.state.name, next);
-        if let Some((pods, missing)) = self.missing_template(check, &name) {
-            return self.create_template(check, pods, &missing);
+        for pods in &check.pods {
+            match self.template_for(check, pods, &name) {
+                Ok(None) => {}
+                Ok(step) => return step,
+                Err(error) => {
+                    tracing::warn!(workload = self.whole.metadata.name, %error, "no request is made");
+                    return None;
+                }
+            }
         }
         let request = request(&name, &self.whole.metadata, config, &check.pods);
         let write = Write::CreateRequest { check: check.state.name.clone(), request: Box::new(request) };
@@ -284,26 +292,30 @@ impl<'a> View<'a> {
         Some(Step { write, events: vec![told], is_report: false })
     }
 
-    /// The first pods of a request without a template, and its name.
-    fn missing_template<'c>(
+    /// Makes the template of these pods. One that is there, and describes other pods, goes first. `None`: it is as it has to be.
+    fn template_for(
         &self,
-        check: &'c Check<'_>,
+        check: &Check<'_>,
+        pods: &NeededPods<'_>,
         request: &str,
-    ) -> Option<(&'c NeededPods<'c>, String)> {
-        let named = check
-            .pods
-            .iter()
-            .map(|pods| (pods, template_name(request, pods.names.first().copied().unwrap_or_default())));
-        let namespace = &self.whole.metadata.namespace;
-        named.into_iter().find(|(_, name)| self.objects.template_named(namespace, name).is_none())
-    }
-
-    fn create_template(&self, check: &Check<'_>, pods: &NeededPods<'_>, name: &str) -> Option<Step> {
-        let meta = &self.whole.metadata;
-        let made = template(name, meta, pods, |flavor| self.objects.flavor(flavor));
-        let made = made.map_err(|error| tracing::warn!(workload = meta.name, %error, "no request is made"));
-        let check = check.state.name.clone();
-        Some(Step::silent(Write::CreateTemplate { check, template: Box::new(made.ok()?) }))
+    ) -> Result<Option<Step>, InjectionError> {
+        let Meta { namespace, .. } = &self.whole.metadata;
+        let name = template_name(request, pods.names.first().copied().unwrap_or_default());
+        let made = template(&name, &self.whole.metadata, pods, |flavor| self.objects.flavor(flavor))?;
+        Ok(match self.objects.template_named(namespace, &name) {
+            Some(found) if describes_same(&found.value, &made) => None,
+            Some(found) => {
+                let text = format!("Deleted PodTemplate {name:?}: it describes other pods than the Workload");
+                let (namespace, uid) = (namespace.clone(), found.metadata.uid.clone());
+                let told = ProvisioningEvent { reason: "PodTemplateReplaced", text };
+                let write = Write::DeleteTemplate { namespace, name, uid };
+                Some(Step { write, events: vec![told], is_report: false })
+            }
+            None => {
+                let check = check.state.name.clone();
+                Some(Step::silent(Write::CreateTemplate { check, template: Box::new(made) }))
+            }
+        })
     }
 
     /// Hands the templates that the Workload owns over to the request: they are to go with it.

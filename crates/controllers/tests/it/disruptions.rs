@@ -107,18 +107,26 @@ async fn a_gang_whose_pod_is_evicted_is_requeued_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_gang_that_loses_a_pod_with_its_node_while_no_controller_runs_is_requeued() {
-    let cluster = cluster().await;
-    let first = cluster.controller();
-    run(&cluster, &Value::Null).await;
-    drop(first);
-    let before = [uid(&cluster, "a").await, uid(&cluster, "b").await];
-    let pod = cluster.api(&pods(), "default").get("a").await.unwrap();
-    let assignment = pod.metadata.annotations.unwrap().remove("muster.dev/assignment").unwrap();
-    let lost = if assignment.contains("n-0") { "n-0" } else { "n-1" };
-    cluster.delete(&nodes(), "", lost).await;
-    cluster.delete_now(&pods(), "default", "a").await;
-    let _second = cluster.controller();
-    assert_restarted(&cluster, &before).await;
+    for is_deleted in [true, false] {
+        let cluster = cluster().await;
+        let first = cluster.controller();
+        run(&cluster, &Value::Null).await;
+        drop(first);
+        let before = [uid(&cluster, "a").await, uid(&cluster, "b").await];
+        let pod = cluster.api(&pods(), "default").get("a").await.unwrap();
+        let assignment = pod.metadata.annotations.unwrap().remove("muster.dev/assignment").unwrap();
+        let lost = if assignment.contains("n-0") { "n-0" } else { "n-1" };
+        if is_deleted {
+            cluster.delete(&nodes(), "", lost).await;
+        } else {
+            let taint = json!({"spec": {"taints": [{"key": "out-of-service", "effect": "NoExecute"}]}});
+            let api = cluster.api(&nodes(), "");
+            api.patch(lost, &PatchParams::default(), &Patch::Merge(taint)).await.unwrap();
+        }
+        cluster.delete_now(&pods(), "default", "a").await;
+        let _second = cluster.controller();
+        assert_restarted(&cluster, &before).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -364,6 +364,57 @@ async fn a_pod_that_asks_for_more_than_others_of_the_role_that_it_names_does_not
     stops(&cluster, "d").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_gate_its_author_removes_is_stopped_also_if_it_says_that_it_is_of_a_set() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    for pod in ["a", "b"] {
+        let mut serving = member("large", 2);
+        serving["annotations"]["kueue.x-k8s.io/pod-group-serving"] = "true".into();
+        submit_pod(&cluster, pod, serving).await;
+    }
+    let waits = |found: &DynamicObject| is(found, "QuotaReserved", "False", "Pending");
+    cluster.wait(&workloads(), "default", "large", waits).await;
+    open(&cluster, "a").await;
+    stops(&cluster, "a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_joins_a_group_later_does_not_speak_for_it() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_pod(&cluster, "b", member("group", 1)).await;
+    runs(&cluster, "b").await;
+    rests(&cluster).await;
+    let mut joins = member("group", 1);
+    joins["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "60".into();
+    submit_pod(&cluster, "a", joins).await;
+    stops(&cluster, "a").await;
+    rests(&cluster).await;
+    assert!(!is_deleted(&cluster.api(&pods(), "default").get("b").await.unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_starts_again_that_says_it_is_being_stopped() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_job(&cluster, job("train", 1)).await;
+    running(&cluster, "train").await;
+    let stopping = json!({"annotations": {"kueue.x-k8s.io/stopping": "true"}});
+    let patch = json!({"metadata": stopping, "spec": {"suspend": true}});
+    merge(&cluster, &jobs(), "train", patch).await;
+    running(&cluster, "train").await;
+    // Jobs of this kind are stopped in one step.
+    let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+    cluster.delete_now(&jobs(), "default", "train").await;
+    clusters.submit_with("serve", with_queue(&stopping), ray_cluster(0)).await;
+    clusters.running("serve").await;
+}
+
+fn with_queue(metadata: &Value) -> Value {
+    json!({"labels": {"kueue.x-k8s.io/queue-name": "team"}, "annotations": metadata["annotations"]})
+}
+
 /// A pod of four CPUs.
 async fn submit_large(cluster: &Cluster, name: &str, more: Value) {
     let mut metadata = json!({"name": name, "finalizers": ["kueue.x-k8s.io/managed"], "labels": {

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::time::Duration;
+
 use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::queued_pods::{pods, status_of};
 use crate::common::{Cluster, Running};
 use controllers::{Config, Kueue};
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -246,4 +249,220 @@ async fn a_job_that_is_over_keeps_its_quota_until_its_pods_have_ended() {
     cluster.delete_now(&pods(), "default", "first-worker").await;
     cluster.wait(&workloads(), "default", &name, |found| is(found, "Finished", "True", "Succeeded")).await;
     running(&cluster, "second").await;
+}
+
+/// A pod of a Workload that does not run yet.
+async fn pending_pod(cluster: &Cluster, name: &str, workload: &DynamicObject, more: Value) {
+    let metadata = json!({"name": name, "labels": {"kueue.x-k8s.io/podset": "main"},
+        "annotations": {"kueue.x-k8s.io/workload": workload.metadata.name}});
+    let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    cluster.create_as(&pods(), "default", pod).await;
+}
+
+/// A time in which everything that is going to happen happens.
+async fn rests() {
+    tokio::time::sleep(Duration::from_mins(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_may_start_keeps_the_quota_of_its_job_and_one_that_is_held_back_does_not() {
+    let held = json!({"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]});
+    for (more, keeps) in [(json!({"nodeName": "n"}), true), (held, false)] {
+        let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+        let cluster = cluster_with_queue(1, preemption).await;
+        priority_class(&cluster, "high", 100).await;
+        let _controller = controller(&cluster);
+        submit_job(&cluster, job("low", 1)).await;
+        running(&cluster, "low").await;
+        let is_admitted = |workload: &DynamicObject| is(workload, "Admitted", "True", "Admitted");
+        let workload = workload_of(&cluster, "low", is_admitted).await;
+        pending_pod(&cluster, "low-0", &workload, more).await;
+        let mut high = job("high", 1);
+        high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+        submit_job(&cluster, high).await;
+        stopped(&cluster, "low").await;
+        rests().await;
+        let high = cluster.api(&jobs(), "default").get("high").await.unwrap();
+        assert_eq!(high.data["spec"]["suspend"], keeps);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_changes_while_it_runs_keeps_its_quota_until_its_pods_have_ended() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+    clusters.submit("first", ray_cluster(0)).await;
+    clusters.running("first").await;
+    let is_admitted = |workload: &DynamicObject| is(workload, "Admitted", "True", "Admitted");
+    let workload = clusters.workload("first", is_admitted).await;
+    started_pod(&cluster, "first-0", &workload).await;
+    submit_job(&cluster, job("second", 1)).await;
+    clusters.merge("first", json!({"spec": ray_cluster(2)})).await;
+    clusters.stopped("first").await;
+    rests().await;
+    is_waiting(&cluster, "second").await;
+    cluster.delete_now(&pods(), "default", "first-0").await;
+    running(&cluster, "second").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_its_operator_refuses_keeps_its_quota_until_its_pods_have_ended() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let ray_jobs = Jobs::of(&cluster, "ray.io/rayjob");
+    ray_jobs.install().await;
+    let _controller = controller(&cluster);
+    ray_jobs.submit("first", ray_job(1)).await;
+    ray_jobs.running("first").await;
+    let is_admitted = |workload: &DynamicObject| is(workload, "Admitted", "True", "Admitted");
+    let workload = ray_jobs.workload("first", is_admitted).await;
+    started_pod(&cluster, "first-worker", &workload).await;
+    submit_job(&cluster, job("second", 1)).await;
+    ray_jobs.status("first", &json!({"jobDeploymentStatus": "ValidationFailed"})).await;
+    rests().await;
+    is_waiting(&cluster, "second").await;
+    cluster.delete_now(&pods(), "default", "first-worker").await;
+    running(&cluster, "second").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_pods_run_gets_its_queue_back_also_if_its_templates_do_not_name_its_workload() {
+    let (cluster, controller, workload) = running_and_waiting().await;
+    drop(controller);
+    let templates = json!({"metadata": {"annotations": {"kueue.x-k8s.io/workload": null}}});
+    merge(&cluster, &jobs(), "first", json!({"spec": {"suspend": true}})).await;
+    remove_label(&cluster, "first", json!({"template": templates})).await;
+    let _controller = self::controller(&cluster);
+    let is_labelled = |job: &DynamicObject| job.labels().contains_key("kueue.x-k8s.io/queue-name");
+    cluster.wait(&jobs(), "default", "first", is_labelled).await;
+    is_waiting(&cluster, "second").await;
+    let found = workload_of(&cluster, "first", |_| true).await;
+    assert_eq!(found.metadata.uid, workload.metadata.uid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_lost_its_owner_gives_the_quota_back_when_it_is_suspended_or_gone() {
+    for is_deleted in [false, true] {
+        let (cluster, _controller, workload) = running_and_waiting().await;
+        cluster.delete_now(&pods(), "default", "first-0").await;
+        submit_left(&cluster, "left", &workload).await;
+        let orphan = DeleteParams {
+            propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+            ..DeleteParams::default()
+        };
+        cluster.api(&jobs(), "default").delete("first", &orphan).await.unwrap();
+        rests().await;
+        is_waiting(&cluster, "second").await;
+        if is_deleted {
+            cluster.delete_now(&jobs(), "default", "left").await;
+        } else {
+            merge(&cluster, &jobs(), "left", json!({"spec": {"suspend": true}})).await;
+        }
+        running(&cluster, "second").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_job_of_another_kind_that_has_lost_its_label_is_preempted_like_any_other() {
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(1, preemption).await;
+    priority_class(&cluster, "high", 100).await;
+    let _controller = controller(&cluster);
+    let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+    clusters.submit("low", ray_cluster(0)).await;
+    clusters.running("low").await;
+    clusters.merge("low", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}})).await;
+    rests().await;
+    let mut high = job("high", 1);
+    high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+    submit_job(&cluster, high).await;
+    clusters.stopped("low").await;
+    running(&cluster, "high").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_with_a_queue_follows_its_owner_that_has_lost_its_label() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster);
+    let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+    let owner = clusters.submit("owner", ray_cluster(0)).await;
+    clusters.running("owner").await;
+    clusters.merge("owner", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}})).await;
+    rests().await;
+    let mut owned = job("owned", 1);
+    owned["spec"]["suspend"] = false.into();
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster",
+        "name": "owner", "uid": owner.metadata.uid, "controller": true}]);
+    submit_job(&cluster, owned).await;
+    rests().await;
+    running(&cluster, "owned").await;
+    assert_eq!(cluster.names(&workloads(), "default").await.len(), 1, "that of the owner");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_workload_somebody_took_is_queued_again_when_it_is_gone() {
+    let (cluster, _controller, workload) = running_and_waiting().await;
+    merge(&cluster, &workloads(), &workload.name_any(), json!({"metadata": {"ownerReferences": null}})).await;
+    stopped(&cluster, "first").await;
+    rests().await;
+    status_of(&cluster, "first-0", json!({"phase": "Failed"})).await;
+    running(&cluster, "second").await;
+    let is_new = |other: &DynamicObject| other.metadata.uid != workload.metadata.uid;
+    cluster.wait(&workloads(), "default", &workload.name_any(), is_new).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_names_its_job_by_another_version_goes_with_it() {
+    let cluster = cluster_with_queue(0, json!({})).await;
+    let _controller = controller(&cluster);
+    let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+    let owner = clusters.submit("serve", ray_cluster(0)).await;
+    let waits = |workload: &DynamicObject| is(workload, "QuotaReserved", "False", "Pending");
+    let name = clusters.workload("serve", waits).await.name_any();
+    let references = json!([{"apiVersion": "ray.io/v1alpha1", "kind": "RayCluster", "name": "serve",
+        "uid": owner.metadata.uid, "controller": true}]);
+    merge(&cluster, &workloads(), &name, json!({"metadata": {"ownerReferences": references}})).await;
+    rests().await;
+    cluster.delete_now(&clusters.resource(), "default", "serve").await;
+    cluster.wait_gone(&workloads(), "default", &name).await;
+}
+
+/// A RayCluster that runs, and the Job that it owns. Its Workload.
+async fn cluster_with_own_job(cluster: &Cluster, has_pod: bool) -> DynamicObject {
+    let clusters = Jobs::of(cluster, "ray.io/raycluster");
+    let owner = clusters.submit("owner", ray_cluster(0)).await;
+    clusters.running("owner").await;
+    let is_admitted = |workload: &DynamicObject| is(workload, "Admitted", "True", "Admitted");
+    let workload = clusters.workload("owner", is_admitted).await;
+    let mut owned = job("owned", 1);
+    owned["spec"]["suspend"] = false.into();
+    owned["metadata"] = json!({"name": "owned", "ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayCluster",
+        "name": "owner", "uid": owner.metadata.uid, "controller": true}]});
+    submit_job(cluster, owned).await;
+    if has_pod {
+        started_pod(cluster, "owned-0", &workload).await;
+    }
+    workload
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_jobs_of_a_job_are_stopped_with_it_also_if_it_has_lost_its_label() {
+    for (has_label, has_pod) in [(true, true), (true, false), (false, true), (false, false)] {
+        let cluster = cluster_with_queue(1, json!({})).await;
+        let _controller = controller(&cluster);
+        let workload = cluster_with_own_job(&cluster, has_pod).await;
+        let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+        if !has_label {
+            clusters
+                .merge("owner", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}}))
+                .await;
+        }
+        rests().await;
+        running(&cluster, "owned").await;
+        merge(&cluster, &workloads(), &workload.name_any(), json!({"spec": {"active": false}})).await;
+        clusters.stopped("owner").await;
+        stopped(&cluster, "owned").await;
+    }
 }

@@ -256,7 +256,11 @@ async fn a_job_of_every_kind_is_admitted_preempted_restored_and_ends() {
     let served: Vec<_> = served.map(|kind| kind.framework).collect();
     assert_eq!(kinds, served, "every kind has a sample");
     for sample in samples {
-        let more = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+        // Spark asks for memory, also where the application does not.
+        let quota = |name: &str, quota: &str| json!({"name": name, "nominalQuota": quota});
+        let flavor = json!({"name": "gpu", "resources": [quota("cpu", "2"), quota("memory", "64Gi")]});
+        let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [flavor]}]);
+        let more = json!({"preemption": {"withinClusterQueue": "LowerPriority"}, "resourceGroups": groups});
         let cluster = cluster_with_queue(2, more).await;
         priority_class(&cluster, "high", 100).await;
         let jobs = Jobs::of(&cluster, sample.framework);

@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
+use crate::common::elastic::{elastic, slice_of};
 use crate::common::jobs::*;
 use crate::common::kueue::*;
+use crate::common::queued_pods::{member, pods, submit_pod};
 use crate::common::{Cluster, Running, resource};
+use api::kueue::jobs::JOB_KINDS;
 use controllers::{Config, Kueue};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -68,6 +71,38 @@ async fn a_job_whose_workload_would_be_refused_is_told_once_what_to_change_and_s
     };
     // Its operator may overwrite the list, and keeps its own conditions.
     cluster.wait(&clusters.resource(), "default", "long", has_both).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_job_that_changes_to_what_no_workload_can_hold_is_told_so() {
+    let cluster = cluster_with_queue(4, json!({})).await;
+    let _controller = controller(&cluster);
+    let clusters = Jobs::of(&cluster, "ray.io/raycluster");
+    clusters.install().await;
+    let spec = |groups: Value| json!({"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups});
+    clusters.submit("twice", spec(json!([group("small", 9)]))).await;
+    clusters.workload("twice", |found| is(found, "QuotaReserved", "False", "Pending")).await;
+    clusters.merge("twice", json!({"spec": spec(json!([group("Small", 1), group("small", 1)]))})).await;
+    let told = "two groups of pods of the job are called small";
+    let is_told = |job: &DynamicObject| {
+        blocked(job).is_some_and(|known| known["message"].as_str().unwrap().starts_with(told))
+    };
+    cluster.wait(&clusters.resource(), "default", "twice", is_told).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_cannot_go_on_is_told_once_why() {
+    let cluster = cluster_with_queue(4, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_pod(&cluster, "odd", member("torn", 0)).await;
+    for at in 0..5 {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let change = json!({"metadata": {"annotations": {"example.com/change": at.to_string()}}});
+        merge(&cluster, &pods(), "odd", change).await;
+    }
+    let told = cluster.events().await;
+    let told: Vec<_> = told.iter().filter(|event| event.starts_with("odd ErrWorkloadCompose")).collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,6 +211,50 @@ async fn a_job_whose_queue_does_not_take_it_is_told_so() {
     running(&cluster, "foreign").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_workload_has_a_name_that_is_taken_is_told_so() {
+    let cluster = cluster_with_queue(9, json!({})).await;
+    submit_job(&cluster, job("train", 1)).await;
+    let uid = cluster.api(&jobs(), "default").get("train").await.unwrap().metadata.uid.unwrap();
+    let name = JOB_KINDS[0].workload_name("train", &uid);
+    submit(&cluster, &name, "team", 0, 1, 1).await;
+    let _controller = controller(&cluster);
+    let train = cluster.wait(&jobs(), "default", "train", |job| blocked(job).is_some()).await;
+    let told = format!("the name of the job's Workload, '{name}', is taken: delete that Workload");
+    assert_eq!(blocked(&train).unwrap()["message"], *told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_may_grow_is_told_that_the_name_of_its_workload_is_taken() {
+    let cluster = cluster_with_queue(9, json!({})).await;
+    submit_job(&cluster, elastic("train", 1)).await;
+    let train = cluster.api(&jobs(), "default").get("train").await.unwrap();
+    let name = slice_of("batch/job", &train, None);
+    submit(&cluster, &name, "team", 0, 1, 1).await;
+    let _controller = controller(&cluster);
+    let train = cluster.wait(&jobs(), "default", "train", |job| blocked(job).is_some()).await;
+    let told = format!("the name of the job's Workload, '{name}', is taken: delete that Workload");
+    assert_eq!(blocked(&train).unwrap()["message"], *told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_told_once_that_its_queue_does_not_take_it() {
+    let cluster = cluster_with_queue(9, json!({})).await;
+    let _controller = controller(&cluster);
+    let mut lost = job("lost", 1);
+    lost["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "none".into();
+    submit_job(&cluster, lost).await;
+    let name = workload_of(&cluster, "lost", |_| true).await.metadata.name.unwrap();
+    for at in 0..5 {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let change = json!({"metadata": {"annotations": {"example.com/change": at.to_string()}}});
+        merge(&cluster, &workloads(), &name, change).await;
+    }
+    let told = cluster.events().await;
+    let told: Vec<_> = told.iter().filter(|event| event.starts_with("lost Inadmissible")).collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+}
+
 /// The condition of a job that gets no Workload.
 fn blocked(job: &DynamicObject) -> Option<&Value> {
     condition(job, "QueueingBlocked")
@@ -204,4 +283,18 @@ async fn a_set_with_a_million_groups_gets_a_thousand_workloads_and_is_told_so() 
         ]
     );
     assert_eq!(cluster.names(&workloads(), "default").await.len(), 1000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_starts_when_the_name_of_its_workload_is_free() {
+    let cluster = cluster_with_queue(9, json!({})).await;
+    submit_job(&cluster, job("train", 1)).await;
+    let uid = cluster.api(&jobs(), "default").get("train").await.unwrap().metadata.uid.unwrap();
+    let name = JOB_KINDS[0].workload_name("train", &uid);
+    submit(&cluster, &name, "team", 0, 1, 1).await;
+    let _controller = controller(&cluster);
+    cluster.wait(&jobs(), "default", "train", |job| blocked(job).is_some()).await;
+    cluster.settled().await;
+    cluster.delete(&workloads(), "default", &name).await;
+    assert_eq!(blocked(&running(&cluster, "train").await), None);
 }

@@ -148,6 +148,27 @@ async fn a_request_in_another_namespace_says_nothing_about_a_workload_that_it_na
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_template_that_describes_other_pods_than_the_workload_is_replaced() {
+    let cluster = cluster(json!({})).await;
+    let name = "ppt-train-nodes-1-main";
+    let pod = json!({"spec": {"containers": [{"name": "x", "image": "i", "resources": {"requests": {"cpu": "64"}}}]}});
+    let foreign =
+        json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": pod});
+    cluster.create_as(&templates(), "default", foreign).await;
+    let _controller = controller(&cluster);
+    submit(&cluster, "train", "team", 0, 2, 1).await;
+    request(&cluster, "train-nodes-1").await;
+    let found = cluster.api(&templates(), "default").get(name).await.unwrap();
+    let asked = &found.data["template"]["spec"]["containers"][0]["resources"]["requests"];
+    assert_eq!(*asked, json!({"cpu": "1"}));
+    let told = format!(
+        "train PodTemplateReplaced: Deleted PodTemplate {name:?}: it describes other pods than the Workload"
+    );
+    let events = cluster.events().await;
+    assert!(events.contains(&told), "{events:#?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_request_is_followed_by_another_one_until_the_limit() {
     let cluster = cluster(json!({"retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 5}})).await;
     let _controller = controller(&cluster);

@@ -85,6 +85,28 @@ async fn a_set_that_is_scaled_while_it_waits_asks_for_its_new_size() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_set_that_was_empty_asks_for_its_new_size() {
+    let cluster = cluster_with_queue(3, json!({})).await;
+    let _controller = controller(&cluster);
+    let set = submit_set(&cluster, "serve", 2).await;
+    let uid = set.metadata.uid.clone().unwrap();
+    let of_set = JobKind::of_framework("statefulset").unwrap().workload_name("serve", &uid);
+    for name in submit_pods_of(&cluster, &set, 2).await {
+        runs(&cluster, &name).await;
+    }
+    scale(&cluster, "serve", 0).await;
+    for name in ["serve-0", "serve-1"] {
+        cluster.delete_now(&pods(), "default", name).await;
+        cluster.wait_gone(&pods(), "default", name).await;
+    }
+    workload(&cluster, &of_set, |found| is(found, "QuotaReserved", "False", "OnHold")).await;
+    scale(&cluster, "serve", 3).await;
+    let found = workload(&cluster, &of_set, |found| is(found, "Admitted", "True", "Admitted")).await;
+    assert_eq!(found.data["spec"]["podSets"][0]["count"], 3);
+    assert_eq!(found.data["status"]["admission"]["podSetAssignments"][0]["count"], 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_beyond_the_quota_of_its_set_is_stopped_when_somebody_removes_its_gate() {
     let cluster = cluster_with_queue(1, json!({})).await;
     let _controller = controller(&cluster);
@@ -120,4 +142,21 @@ async fn a_set_whose_workload_is_deleted_gets_another_one_and_its_waiting_pods_s
     for (name, uid) in names.iter().zip(uids) {
         assert_eq!(cluster.api(&pods(), "default").get(name).await.unwrap().metadata.uid, uid, "{name}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_gets_an_owner_while_it_runs_goes_on_as_a_set_of_its_own() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    let set = submit_set(&cluster, "serve", 1).await;
+    submit_pods_of(&cluster, &set, 1).await;
+    let first = runs(&cluster, "serve-0").await;
+    let owner = Jobs::of(&cluster, "ray.io/raycluster").submit("owner", ray_cluster(0)).await;
+    let references = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "owner",
+        "uid": owner.metadata.uid, "controller": true}]);
+    merge(&cluster, &stateful_sets(), "serve", json!({"metadata": {"ownerReferences": references}})).await;
+    cluster.delete_now(&pods(), "default", "serve-0").await;
+    cluster.wait_gone(&pods(), "default", "serve-0").await;
+    submit_pod_again(&cluster, &first, "serve-0", 0).await;
+    runs(&cluster, "serve-0").await;
 }

@@ -30,6 +30,7 @@ mod kueue_jobs;
 mod kueue_lifecycle;
 mod kueue_limits;
 mod kueue_places;
+mod kueue_pod_departures;
 mod kueue_pods;
 mod kueue_provisioning;
 mod kueue_scaled_sets;

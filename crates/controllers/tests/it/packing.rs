@@ -39,9 +39,10 @@ async fn gangs_are_packed_or_spread_by_the_configured_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_published_config_has_the_packing_policy() {
+async fn the_published_config_has_the_policies() {
     let cluster = Cluster::new().await;
-    let config = Config { packing: Packing::FewestNodes, ..Config::default() };
+    let config = Config { packing: Packing::FewestNodes, guessed_hold_us: 7_000_000, ..Config::default() };
     publish_config(&cluster.client, &config).await.unwrap();
-    assert_eq!(published_config(&cluster.client).await.unwrap().unwrap().packing, Packing::FewestNodes);
+    let published = published_config(&cluster.client).await.unwrap().unwrap();
+    assert_eq!((published.packing, published.guessed_hold_us), (Packing::FewestNodes, 7_000_000));
 }

@@ -385,6 +385,24 @@ fn a_succeeded_pod_is_no_load_and_its_place_stays_reserved_where_it_ran() {
 }
 
 #[test]
+fn orphans_of_two_namespaces_that_name_the_same_owner_are_apart() {
+    let mut index = Index::new();
+    for namespace in ["ns", "other"] {
+        let mut metadata = meta("p", namespace, Some("gone"));
+        metadata["namespace"] = namespace.into();
+        let spec = json!({"containers": [], "schedulingGates": [{"name": "muster.dev/placement"}]});
+        apply(
+            &mut index,
+            WatchEvent::Pod(json!({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})),
+        );
+    }
+    let owners: Vec<_> = index.orphan_owners().into_iter().cloned().collect();
+    let of = |namespace: &str| (namespace.to_owned(), "gone".to_owned());
+    assert_eq!(owners, [of("ns"), of("other")]);
+    assert_eq!(index.orphans_of(&owners[0]).map(|pod| &*pod.uid).collect::<Vec<_>>(), ["ns"]);
+}
+
+#[test]
 fn uids_of_owners_count_within_their_namespace() {
     let mut index = Index::new();
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},

@@ -363,7 +363,8 @@ impl Shapes {
         }
     }
 
-    /// Notes that no pod of a gang is bound any more. If it is pending, it is told the verdict of its row again.
+    /// Notes that no pod of a gang is bound any more. If it is pending, it is tried again: while its pods were bound, its row was
+    /// parked with the verdict on another gang, which may not preempt what this one may.
     pub(super) fn note_stopped(&mut self, ix: GangIx) {
         let row = self.row(ix);
         let (Some(shape), Some(order_key)) = (row.shape, row.order_key.clone()) else { return };
@@ -371,6 +372,8 @@ impl Shapes {
         row.unreported.insert(order_key);
         if row.parked.is_some() {
             self.unreported.insert(shape);
+            self.heads_changed.insert(row.queue);
+            self.active.insert(shape);
         }
     }
 

@@ -125,3 +125,45 @@ fn a_guessed_start_never_holds_back_a_gang_within_the_nominal_quota_of_another_q
         "#]],
     );
 }
+
+/// `large` waits for `runs`, and `owned` asks for quota of its own.
+fn with_quota(large: &str, owned: &str) -> World {
+    parse_world(&format!(
+        "policy   backfill=reserve
+         node     a 2x     cpu=4
+         quota    all      cpu=16
+         quota    team     in=all cpu=1
+         queue    team     quota=team :cpu
+         running  runs     started=400 main 1x cpu=4 on=a-1
+         pending  large    {large} main 2x cpu=4
+         pending  owned    {owned}"
+    ))
+}
+
+#[test]
+fn a_gang_passes_no_guessed_start_of_one_with_a_part_in_its_quota() {
+    for (large, passes) in [("", true), ("queue=team", false)] {
+        let mut world = with_quota(large, "queue=team main 1x cpu=1");
+        let (verdicts, _) = plan(&mut world, 1000, &[]);
+        assert_eq!(admits(&verdicts, "owned"), passes, "{verdicts}");
+    }
+}
+
+#[test]
+fn a_guessed_start_that_a_gang_has_passed_is_reserved_anew() {
+    let mut world = with_quota("", "queue=team runs=5000 main 1x cpu=1");
+    let (verdicts, reserved) = plan(&mut world, 1000, &[]);
+    assert!(admits(&verdicts, "owned"), "{verdicts}");
+    assert_eq!((&*reserved[0].gang, reserved[0].start), ("large", at(6000)));
+}
+
+#[test]
+fn a_gang_that_starts_gets_the_time_anew_if_it_has_to_wait_again() {
+    let mut world = world("started=400");
+    plan(&mut world, 1000, &["pending small at=1000 main 1x cpu=1"]);
+    assert_eq!(world.hold_of("large"), Some(at(1600)));
+    world.apply(Event::GangRemoved("runs".into()));
+    let (verdicts, _) = plan(&mut world, 1100, &[]);
+    assert!(admits(&verdicts, "large"), "{verdicts}");
+    assert_eq!(world.hold_of("large"), None);
+}

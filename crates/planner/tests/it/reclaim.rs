@@ -98,6 +98,30 @@ fn a_gang_that_joins_equal_ones_before_the_first_of_them_is_tried() {
 }
 
 #[test]
+fn a_gang_whose_pods_are_gone_is_tried_although_one_behind_it_waits() {
+    let mut world = parse_world(
+        "node     a        cpu=64
+         quota    team     within=lower-or-newer cpu=4
+         queue    q        quota=team :cpu
+         pending  early    queue=q at=5 main 2x cpu=2
+         pod      old      cpu=2 on=a of=early/0
+         running  runs     queue=q at=10 main 1x cpu=4 on=a
+         pending  late     queue=q at=20 main 2x cpu=2",
+    );
+    let mut output = vec![step(&mut world)];
+    world.apply(Event::PodRemoved("old".into()));
+    output.push(step(&mut world));
+    expect![[r#"
+        early  wait  1 of its pods is still terminating
+        late  wait  needs 4 cpu; quota team has 0 of at most 4 left
+        --
+        early  preempt  runs(in-queue): main on a*2
+        late  wait  needs 4 cpu; quota team has 0 of at most 4 left
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}
+
+#[test]
 fn the_rules_of_a_shared_tree_override_the_cluster_policy() {
     check(
         "policy   preemption=lower-priority

@@ -17,6 +17,9 @@ use crate::wire::{Condition, Job, JobStatus, Pod, Stamp, condition};
 pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// Annotation and label with the completion index of a pod.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// The pause before a pod that terminates is replaced, from its creation: kube-controller-manager looks at a Job once a second when
+/// its pods change (`syncJobBatchPeriod`).
+const BATCH: Duration = Duration::from_secs(1);
 /// Shortest and longest back-off before a failed pod is replaced.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(10));
 
@@ -314,6 +317,12 @@ fn manage_pods(
         return;
     }
     let waits_for_end = job_policies::replaces_ended_only(job);
+    let created = |pod: &&Arc<Pod>| pod.metadata.creation_timestamp.filter(|_| is_terminating(pod));
+    let newest = pods.iter().filter_map(|pod| created(&pod)).max();
+    if !waits_for_end && let Some(pause) = newest.and_then(|at| remaining(pace.scaled(BATCH), at, now)) {
+        decision.wake_after(pause);
+        return;
+    }
     let leaving = if waits_for_end { template::count(pods, is_terminating) } else { 0 };
     let missing = usize::try_from(wanted - running - leaving).unwrap_or(0);
     if indexed {

@@ -228,6 +228,20 @@ fn the_success_policy_ends_a_job_before_all_indexes_have_succeeded() {
 }
 
 #[test]
+fn a_pod_that_is_deleted_at_once_is_replaced_once_a_second() {
+    let leaving = json!({ "creationTimestamp": "1970-01-01T00:00:07Z", "deletionTimestamp": "1970-01-01T00:00:07Z",
+        "deletionGracePeriodSeconds": 30 });
+    let mut pod = (*pod("a", "Pending", &leaving)).clone();
+    pod.spec.node_name = "n".to_owned();
+    let pods = [Arc::new(pod)];
+    let at = |second: i64| {
+        let decision = decide_at(&job(&json!({}), &json!({})), &pods, second);
+        (decision.create.len(), decision.wake)
+    };
+    assert_eq!((at(7), at(8)), ((0, Some(Duration::from_secs(1))), (1, None)));
+}
+
+#[test]
 fn a_pod_is_replaced_after_it_has_ended_if_the_job_says_so() {
     let leaving = json!({ "deletionTimestamp": "1970-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30 });
     let mut pod = (*pod("a", "Running", &leaving)).clone();

@@ -1,12 +1,13 @@
 //! Spark applications: a driver and its executors. Their pods are described by fields of the application, not by templates; a
 //! template is read for its labels and annotations alone. After `pkg/controller/jobs/sparkapplication` of Kueue v0.19.
 //!
-//! The requests of a pod are the fields `coreRequest` and `memory`; the overhead that Spark adds to its memory does not count.
+mod amounts;
 
 use serde_json::{Map, Value, json};
 
+use self::amounts::{Role, resources};
 use super::{Finished, Injection, InjectionError, Integration, JobKind, injection, set_at};
-use crate::value::{count, integer, list, text};
+use crate::value::{list, text};
 
 /// The row of Spark applications.
 pub(super) const SPARK_APPLICATION: JobKind = JobKind {
@@ -19,31 +20,16 @@ pub(super) const SPARK_APPLICATION: JobKind = JobKind {
 
 /// The roles, in the order of the pod sets, whose names they are.
 pub(crate) const ROLES: [&str; 2] = ["driver", "executor"];
-/// The states in which an application has ended.
-const ENDED: [&str; 3] = ["COMPLETED", "FAILED", "SUBMISSION_FAILED"];
+/// The states in which an application has ended. After `SUBMISSION_FAILED` the operator tries again, or goes on to `FAILED`.
+const ENDED: [&str; 2] = ["COMPLETED", "FAILED"];
 /// The beginning of the names of volumes that Spark mounts by itself.
 const LOCAL_DIRECTORY: &str = "spark-local-dir-";
-/// Units of memory of Java, and the Kubernetes units they are.
-const MEMORY_UNITS: [(&str, &str); 10] = [
-    ("kb", "Ki"),
-    ("mb", "Mi"),
-    ("gb", "Gi"),
-    ("tb", "Ti"),
-    ("pb", "Pi"),
-    ("k", "Ki"),
-    ("m", "Mi"),
-    ("g", "Gi"),
-    ("t", "Ti"),
-    ("p", "Pi"),
-];
-
 #[derive(Debug)]
 struct SparkApplication;
 
 impl Integration for SparkApplication {
     fn pod_sets(&self, app: &Value) -> Vec<Value> {
-        let set =
-            |role: &str| json!({"name": role, "count": pods(app, role), "template": template(app, role)});
+        let set = |role: &str| json!({"name": role, "count": Role::of(app, role).pods(), "template": template(app, role)});
         ROLES.map(set).into()
     }
 
@@ -51,7 +37,8 @@ impl Integration for SparkApplication {
         Vec::new()
     }
 
-    /// The node selector of the application excludes those of the roles: it becomes theirs.
+    /// The node selector of the application excludes those of the roles: it becomes theirs, and stays theirs when the application
+    /// stops.
     fn inject(&self, app: &mut Value, injections: &[Injection]) -> Result<(), InjectionError> {
         if injections.len() != ROLES.len() {
             return Err(InjectionError::Sets { expected: ROLES.len(), found: injections.len() });
@@ -85,7 +72,8 @@ impl Integration for SparkApplication {
     fn are_pods_ready(&self, app: &Value) -> bool {
         let executors = app["status"]["executorState"].as_object().into_iter().flatten();
         let ready = executors.filter(|(_, state)| *state == "RUNNING" || *state == "COMPLETED").count();
-        state(app) == Some("RUNNING") && u32::try_from(ready).is_ok_and(|ready| ready >= pods(app, ROLES[1]))
+        state(app) == Some("RUNNING")
+            && u32::try_from(ready).is_ok_and(|ready| ready >= Role::of(app, ROLES[1]).pods())
     }
 
     fn finished(&self, app: &Value) -> Option<Finished> {
@@ -99,15 +87,10 @@ fn state(app: &Value) -> Option<&str> {
     text(app, &["status", "applicationState", "state"])
 }
 
-/// The pods of a role: one driver, and as many executors as the application asks for.
-fn pods(app: &Value, role: &str) -> u32 {
-    if role == ROLES[0] { 1 } else { count(app, &["spec", role, "instances"], 0) }
-}
-
 /// The pod of a role, as far as it matters to its admission.
 fn template(app: &Value, role: &str) -> Value {
     let fields = &app["spec"][role];
-    let container = json!({"name": format!("spark-kubernetes-{role}"), "resources": resources(fields)});
+    let container = json!({"name": format!("spark-kubernetes-{role}"), "resources": resources(app, role)});
     let mut spec = json!({"containers": [container]});
     for (from, to) in
         [("initContainers", "initContainers"), ("affinity", "affinity"), ("tolerations", "tolerations")]
@@ -120,6 +103,9 @@ fn template(app: &Value, role: &str) -> Value {
         if !fields[field].is_null() && fields[field] != "" {
             spec[field] = fields[field].clone();
         }
+    }
+    if app["spec"]["nodeSelector"].is_object() {
+        spec["nodeSelector"] = app["spec"]["nodeSelector"].clone();
     }
     if let Some(containers) = spec["containers"].as_array_mut() {
         containers.extend(list(fields, &["sidecars"]).iter().cloned());
@@ -155,38 +141,6 @@ fn mount(app: &Value, fields: &Value, spec: &mut Value) {
     }
     spec["volumes"] = volumes.into();
     spec["containers"][0]["volumeMounts"] = mounts.into_iter().cloned().collect();
-}
-
-/// The resources of the container with Spark.
-fn resources(fields: &Value) -> Value {
-    let memory = |field: &str| text(fields, &[field]).map(|amount| Value::from(kubernetes_memory(amount)));
-    let cores = |field: &str| text(fields, &[field]).map(Value::from);
-    let gpus = integer(&fields["gpu"]["quantity"]).filter(|gpus| *gpus > 0);
-    let gpu = text(fields, &["gpu", "name"]).zip(gpus);
-    let mut resources = Map::new();
-    for (field, cpu, memory, gpu) in [
-        ("requests", cores("coreRequest"), memory("memory"), None),
-        ("limits", cores("coreLimit"), memory("memoryLimit"), gpu),
-    ] {
-        let mut amounts = Map::new();
-        amounts.extend(cpu.map(|amount| ("cpu".to_owned(), amount)));
-        amounts.extend(memory.map(|amount| ("memory".to_owned(), amount)));
-        amounts.extend(gpu.map(|(name, amount)| (name.to_owned(), amount.to_string().into())));
-        if !amounts.is_empty() {
-            resources.insert(field.into(), amounts.into());
-        }
-    }
-    resources.into()
-}
-
-/// An amount of memory as Kubernetes writes it: the units of Java are powers of two.
-fn kubernetes_memory(amount: &str) -> String {
-    let unit = |(unit, kubernetes): &(&str, &str)| {
-        let before = amount.len().checked_sub(unit.len())?;
-        let is_unit = amount.get(before..).is_some_and(|end| end.eq_ignore_ascii_case(unit));
-        is_unit.then(|| format!("{}{kubernetes}", &amount[..before]))
-    };
-    MEMORY_UNITS.iter().find_map(unit).unwrap_or_else(|| amount.to_owned())
 }
 
 /// The fields of a role that an admission changes, in the places of a template.
@@ -226,19 +180,5 @@ fn set_or_remove(object: &mut Value, path: &[&str], field: &str, value: &Value) 
         found.and_then(Value::as_object_mut).map(|found| found.remove(field));
     } else {
         set_at(object, &[path, &[field]].concat(), value.clone());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_of_java_is_in_powers_of_two() {
-        for (java, expected) in
-            [("512m", "512Mi"), ("2G", "2Gi"), ("10kb", "10Ki"), ("1Gi", "1Gi"), ("", ""), ("1024", "1024")]
-        {
-            assert_eq!(kubernetes_memory(java), expected);
-        }
     }
 }

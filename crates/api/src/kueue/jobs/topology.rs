@@ -1,7 +1,7 @@
 //! The topology request of a pod set, from the annotations of its pod template. After `pkg/controller/jobframework/tas.go` of
 //! Kueue v0.19.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::set_at;
 
@@ -21,6 +21,11 @@ pub(crate) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 pub(crate) const LAYERS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 /// The annotation of pods whose ranks begin behind those of another pod of the gang.
 pub(crate) const INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
+
+/// The fields of a topology request with the level and the size of slices, and with slices of slices.
+const SLICE_FIELD: &str = "podSetSliceRequiredTopology";
+const SLICE_SIZE_FIELD: &str = "podSetSliceSize";
+const LAYERS_FIELD: &str = "podsetSliceRequiredTopologyConstraints";
 
 /// The largest number of layers.
 const LAYERS_MAX: usize = 3;
@@ -53,12 +58,12 @@ pub(crate) fn request(template: &Value, index_label: Option<&str>) -> Option<Val
     }
     let layers = annotation(LAYERS).and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok());
     if let Some(layers) = layers.filter(|layers| (1..=LAYERS_MAX).contains(&layers.len())) {
-        request.insert("podsetSliceRequiredTopologyConstraints".into(), layers.into());
+        request.insert(LAYERS_FIELD.into(), layers.into());
     } else if let (Some(level), Some(size)) =
         (annotation(SLICE), annotation(SLICE_SIZE).and_then(|size| size.parse::<i32>().ok()))
     {
-        request.insert("podSetSliceRequiredTopology".into(), level.into());
-        request.insert("podSetSliceSize".into(), size.into());
+        request.insert(SLICE_FIELD.into(), level.into());
+        request.insert(SLICE_SIZE_FIELD.into(), size.into());
     }
     let has_level = request.contains_key("required") || request.contains_key("preferred");
     if let Some(group) = annotation(GROUP).filter(|_| has_level) {
@@ -70,9 +75,30 @@ pub(crate) fn request(template: &Value, index_label: Option<&str>) -> Option<Val
     (!request.is_empty()).then_some(Value::Object(request))
 }
 
+/// Whether two topology requests ask for the same places. Requests without a level, which only say how pods are ranked, are all
+/// the same. After `ComparePodSets` of Kueue v0.20.
+pub(super) fn is_same(one: &Value, other: &Value) -> bool {
+    let [one, other] = [one, other].map(normalized);
+    let asks = |request: &Map<String, Value>| {
+        let levels = ["required", "preferred", "unconstrained", LAYERS_FIELD];
+        levels.iter().any(|field| request.contains_key(*field))
+    };
+    one == other || !asks(&one) && !asks(&other)
+}
+
+/// A topology request without empty fields, whose slices are layers.
+fn normalized(request: &Value) -> Map<String, Value> {
+    let mut request = request.as_object().cloned().unwrap_or_default();
+    request.retain(|_, value| !value.is_null());
+    let [level, size] = [SLICE_FIELD, SLICE_SIZE_FIELD].map(|field| request.remove(field));
+    if let Some(level) = level {
+        request.entry(LAYERS_FIELD).or_insert_with(|| json!([{"topology": level, "size": size}]));
+    }
+    request
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 
