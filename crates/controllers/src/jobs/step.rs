@@ -247,7 +247,10 @@ impl View<'_> {
             Some(silently(Write::Job(self.kind, Box::new(job))))
         };
         let is_unlabelled = !is_found && queue_name(&self.job.value).is_empty();
-        unused.map(delete_unmatched).or_else(|| if is_unlabelled { used() } else { None })
+        let end = |whole: &Whole| {
+            suspend_left(self.objects, self.config, whole).unwrap_or_else(|| delete_unmatched(whole))
+        };
+        unused.map(end).or_else(|| if is_unlabelled { used() } else { None })
     }
 
     /// Until when a Workload has pods: for ever, or until their deletion should have ended.
