@@ -58,6 +58,36 @@ async fn a_workload_with_more_pods_takes_the_place_of_another_one_and_only_the_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_workload_that_takes_the_place_of_one_in_another_queue_leaves_it_its_quota_until_it_ends() {
+    let cluster = kueue_cluster().await;
+    let strategy = json!({"admissionChecks": [{"name": "budget"}]});
+    queue(&cluster, "team", 4, json!({})).await;
+    queue(&cluster, "other", 4, json!({"admissionChecksStrategy": strategy})).await;
+    let check = json!({"controllerName": "example.com/budget"});
+    create(&cluster, "AdmissionCheck", "admissionchecks", "budget", check).await;
+    let active = json!([{"type": "Active", "status": "True", "reason": "Active", "message": "",
+        "lastTransitionTime": "2023-11-14T22:13:20Z"}]);
+    let active = Patch::Merge(json!({"status": {"conditions": active}}));
+    let checks = cluster.api(&kind("AdmissionCheck", "admissionchecks"), "");
+    checks.patch_status("budget", &PatchParams::default(), &active).await.unwrap();
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "first", "team", 0, 3, 1).await;
+    admitted(&cluster, "first").await;
+    let mut larger =
+        serde_json::to_value(cluster.api(&workloads(), "default").get("first").await.unwrap()).unwrap();
+    larger["metadata"] = json!({"name": "larger", "annotations": {
+        "kueue.x-k8s.io/workload-slice-replacement-for": "default/first"}});
+    larger["spec"]["queueName"] = "other".into();
+    larger["status"] = Value::Null;
+    cluster.create_as(&workloads(), "default", larger).await;
+    let has_quota = |found: &DynamicObject| is(found, "QuotaReserved", "True", "QuotaReserved");
+    cluster.wait(&workloads(), "default", "larger", has_quota).await;
+    submit(&cluster, "next", "team", 0, 3, 1).await;
+    waits(&cluster, "next", "Pending").await;
+    uses(&cluster, 3).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_workload_grows_in_its_own_flavor_alone() {
     let cluster = kueue_cluster().await;
     create(&cluster, "ResourceFlavor", "resourceflavors", "spot", json!({})).await;

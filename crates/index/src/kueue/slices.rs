@@ -52,6 +52,11 @@ impl WorkloadRow {
     }
 }
 
+/// Whether two Workloads are of the same job; those that no job owns are, too.
+fn have_one_owner(one: &WorkloadRow, other: &WorkloadRow) -> bool {
+    one.object.metadata.controller_key() == other.object.metadata.controller_key()
+}
+
 impl Index {
     /// Notes the slices that a Workload belongs to, or does no longer.
     pub(super) fn note_slices(&mut self, uid: &str, is_there: bool) {
@@ -113,8 +118,14 @@ impl Index {
     /// The Workload that this one, which has no quota yet, takes the place of: it holds quota of the same queue.
     pub fn replaced_slice(&self, row: &WorkloadRow) -> Option<&WorkloadRow> {
         let replaced = self.kueue.workloads.get(self.kueue.by_name.get(&self.replaces(row)?)?)?;
-        let queue = |row| self.kueue.cluster_queue_of(row);
-        (!row.has_quota() && replaced.has_quota() && queue(row) == queue(replaced)).then_some(replaced)
+        (!row.has_quota() && replaced.has_quota() && self.share_quota(row, replaced)).then_some(replaced)
+    }
+
+    /// Whether two slices are of the same job, and use the quota of the same queue: the quota of one is a part of that of the other. A
+    /// job that has changed its queue has quota in both until its old slice has ended.
+    fn share_quota(&self, one: &WorkloadRow, other: &WorkloadRow) -> bool {
+        let [one_queue, other_queue] = [one, other].map(|row| self.kueue.cluster_queue_of(row));
+        one_queue == other_queue && have_one_owner(one, other)
     }
 
     /// Whether the Workload that this one takes the place of loses its quota: this one waits until that is done.
@@ -127,7 +138,13 @@ impl Index {
     pub fn replacement(&self, row: &WorkloadRow) -> Option<&WorkloadRow> {
         let name = (row.namespace().to_owned(), row.object.metadata.name.clone());
         let uids = self.kueue.by_replaced.get(&name)?;
-        uids.iter().filter_map(|uid| self.kueue.workloads.get(uid)).find(|other| other.keeps_quota())
+        let mut others = uids.iter().filter_map(|uid| self.kueue.workloads.get(uid));
+        others.find(|other| other.keeps_quota() && have_one_owner(row, other))
+    }
+
+    /// Whether the quota of a Workload is a part of that of the one which takes its place.
+    pub(super) fn is_covered(&self, row: &WorkloadRow) -> bool {
+        self.replacement(row).is_some_and(|other| self.share_quota(row, other))
     }
 
     /// The Workload with quota among slices.

@@ -349,7 +349,7 @@ impl Index {
             && status.is(QUOTA_RESERVED)
             && (row.object.is_active() || self.has_started_pods(row))
         {
-            if self.replacement(row).is_some() {
+            if self.is_covered(row) {
                 return WorkloadPhase::Inactive;
             }
             let replaced = row.replaced().cloned();
