@@ -137,9 +137,11 @@ impl<'a> View<'a> {
         }
         let is_suspended = self.kind.is_suspended(&self.job.value);
         if matching.is_none() {
-            if is_suspended
-                && let Some(first) = others.first().filter(|first| !first.workload.status.is(QUOTA_RESERVED))
-            {
+            // One that somebody deletes goes, and another one is made.
+            let is_kept = |owned: &&Owned<'_>| {
+                !owned.workload.status.is(QUOTA_RESERVED) && !owned.whole.metadata.is_deleting()
+            };
+            if is_suspended && let Some(first) = others.first().filter(is_kept) {
                 return Err(self.update(first));
             }
             if self.runs() {

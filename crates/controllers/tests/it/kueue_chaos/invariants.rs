@@ -252,7 +252,10 @@ impl World {
             let is_cut = all.iter().any(|workload| {
                 is_owned_by(workload, job.metadata.uid.as_ref()) && workload.data["spec"]["active"] == false
             });
-            if let Some(pod) = own.find(|pod| is_suspended || (is_gated(pod) && !is_cut)) {
+            // The controller of a job that is deleted, and kept by a finalizer, does nothing about its pods.
+            let is_deleted = job.metadata.deletion_timestamp.is_some();
+            let is_wrong = |pod: &&DynamicObject| is_suspended && !is_deleted || is_gated(pod) && !is_cut;
+            if let Some(pod) = own.find(|pod| is_wrong(pod)) {
                 let state = if is_suspended { "suspended" } else { "admitted" };
                 let gates = &pod.data["spec"]["schedulingGates"];
                 problems.push(format!("{} is {state} and has pod {}, gates: {gates}", name(&job), name(pod)));
