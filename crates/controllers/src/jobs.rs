@@ -10,6 +10,7 @@
 //! - `sets`: the steps about sets of pods, which make groups of them
 //! - `groups`: the steps about sets of several groups
 //! - `limits`: what a Workload can hold
+//! - `restarts`: when a job may be started again that something else suspends
 //! - `source`: what is watched
 //! - `started`: the pods that keep the quota of Workloads
 //! - `objects`: the observed jobs, Workloads, flavors and classes
@@ -26,6 +27,7 @@ mod objects;
 mod orphan;
 mod owner;
 mod pods;
+mod restarts;
 mod sets;
 mod slices;
 mod source;
@@ -38,6 +40,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::MicroTime;
 use api::kueue::jobs::{CopiedKeys, JobKind};
 use api::selector::LabelSelector;
 use kube::Client;
@@ -158,6 +161,8 @@ struct Written {
     result: Result<bool, Error>,
     subject: Subject,
     events: Vec<JobEvent>,
+    /// When the job was admitted that the write has started.
+    started: Option<MicroTime>,
     /// What was asked instead of a write; the result is the answer.
     asked: Option<Question>,
 }
@@ -273,6 +278,9 @@ impl Jobs {
             }
             let Some(step) = step else {
                 self.told.remove(&key);
+                if let JobKey::Job(job) = &key {
+                    self.objects.restarts.forget(job);
+                }
                 continue;
             };
             match step {
@@ -291,12 +299,12 @@ impl Jobs {
     fn start(&mut self, key: JobKey, write: Write, events: Vec<JobEvent>) {
         let subject = self.objects.subject(&key, &self.config);
         let (client, permits) = (self.client.clone(), self.permits.clone());
-        let before = write.targets();
+        let (before, started) = (write.targets(), write.started());
         self.queue.begin(key.clone());
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let result = write::perform(&client, write).await;
-            (key, Written { before, result, subject, events, asked: None })
+            (key, Written { before, result, subject, events, started, asked: None })
         });
     }
 
@@ -307,7 +315,8 @@ impl Jobs {
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let result = question.answer(&client).await;
-            (key, Written { before: Vec::new(), result, subject, events: Vec::new(), asked: Some(question) })
+            let asked = Some(question);
+            (key, Written { before: Vec::new(), result, subject, events: Vec::new(), started: None, asked })
         });
     }
 
@@ -345,6 +354,10 @@ impl Jobs {
             (Ok(true), None) => {
                 self.told.remove(&key);
                 self.record(&written.subject, &written.events);
+                if let (JobKey::Job(job), Some(admitted)) = (&key, written.started) {
+                    let due = self.objects.restarts.note(job.clone(), admitted, self.queue.now());
+                    self.queue.add_at(due, key.clone());
+                }
                 self.queue.expect(key, written.before);
             }
             (Err(error), _) => {

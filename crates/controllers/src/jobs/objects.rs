@@ -13,6 +13,7 @@ use api::kueue::workload::JOB_UID;
 use index::remove_from;
 
 use super::JobsConfig;
+use super::restarts::Restarts;
 use super::source::JobsSource;
 use super::started::{Chain, StartedPods, chain_of, chain_of_left};
 use super::workload::is_group;
@@ -82,6 +83,8 @@ pub(crate) struct Objects {
     children: BTreeMap<OwnerKey, BTreeSet<String>>,
     /// What the API server has answered about the controller of an object, by what an owner reference to the object names.
     pub(super) answers: BTreeMap<OwnerKey, (OwnerKey, bool)>,
+    /// When jobs have been started.
+    pub(super) restarts: Restarts,
     /// The objects that describe pods of jobs, by the positions of their kind and their uid.
     referenced: BTreeMap<(usize, usize, String), Whole>,
     /// The uids of Workloads of jobs that nothing owns: the job was deleted, and its pods were not.

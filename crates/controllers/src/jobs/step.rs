@@ -55,6 +55,8 @@ pub(super) struct View<'a> {
 }
 
 pub(super) const AWAIT: JobStep = JobStep::Await(None);
+/// Why an admitted job is not started at once.
+const SUSPENDED_BY_OTHERS: &str = "something else suspends the job although it is admitted: it is started again after a pause, which is longer each time";
 
 pub(super) fn event(reason: &'static str, text: impl Into<String>) -> JobEvent {
     JobEvent { about: None, is_warning: false, reason, text: text.into(), ungated: None }
@@ -461,8 +463,14 @@ impl View<'_> {
                         return self.write(prepared, Vec::new());
                     }
                 }
+                let admitted = owned.workload.status.condition(ADMITTED).and_then(Condition::since);
+                let admitted = admitted.unwrap_or_default();
+                let due = self.objects.restarts.due(&self.key(), admitted);
+                if due.is_some_and(|due| due > self.now) {
+                    return warn("SuspendedByOthers", SUSPENDED_BY_OTHERS);
+                }
                 let told = event("Started", started_text(&owned.workload));
-                JobStep::Write(Write::Job(self.kind, Box::new(job)), vec![told])
+                JobStep::Write(Write::Start(self.kind, Box::new(job), admitted), vec![told])
             }
             Err(step) => step,
         }

@@ -1,5 +1,6 @@
 //! The writes about jobs.
 
+use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::MANAGED;
 use api::kueue::jobs::{JobKind, REFERENCED};
@@ -45,6 +46,8 @@ pub(super) enum Write {
     Reclaimable(Box<Whole>, Value),
     /// Replaces the job.
     Job(&'static JobKind, Box<Value>),
+    /// Replaces the job by one that runs, which was admitted then.
+    Start(&'static JobKind, Box<Value>, MicroTime),
     /// Merges a patch into the status of the job.
     JobStatus(&'static JobKind, Box<Whole>, Value),
     /// Writes the conditions of a job that gets no Workload, if the controller may.
@@ -124,10 +127,15 @@ impl Write {
                 let meta = &workload.metadata;
                 vec![Before::Version(meta.uid.clone(), meta.resource_version.clone())]
             }
-            Self::Job(_, job) => vec![target(job)],
+            Self::Job(_, job) | Self::Start(_, job, _) => vec![target(job)],
             Self::DeleteGroups(workloads) => workloads.iter().map(|whole| target(&whole.value)).collect(),
             Self::Pods(writes) => writes.iter().map(PodWrite::target).collect(),
         }
+    }
+
+    /// When the job was admitted that this write starts.
+    pub(super) fn started(&self) -> Option<MicroTime> {
+        if let Self::Start(_, _, admitted) = self { Some(*admitted) } else { None }
     }
 }
 
@@ -150,7 +158,7 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
         Write::Reclaimable(workload, pods) => {
             apply(client, &workload, RECLAIMABLE_MANAGER, &json!({"reclaimablePods": pods})).await
         }
-        Write::Job(kind, mut job) => {
+        Write::Job(kind, mut job) | Write::Start(kind, mut job, _) => {
             job.as_object_mut().map(|job| job.remove(REFERENCED));
             let (namespace, name) = name_of(&job);
             jobs(kind, &namespace).replace(client, &name, &job).await

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::time::Duration;
+
 use crate::common;
 use crate::common::jobs::*;
 use crate::common::kueue::*;
@@ -81,6 +83,24 @@ async fn a_preempted_job_is_restored_and_runs_again() {
     status(&cluster, "high", json!({"conditions": [complete]})).await;
     workload_of(&cluster, "high", |workload| is(workload, "Finished", "True", "Failed")).await;
     running(&cluster, "low").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admitted_job_that_something_else_suspends_again_and_again_is_started_less_and_less_often() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster, all_kinds());
+    submit_job(&cluster, job("fought", 1)).await;
+    let mut starts = 0;
+    for _ in 0..12_000 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let job = cluster.api(&jobs(), "default").get("fought").await.unwrap();
+        if job.data["spec"]["suspend"] == false {
+            starts += 1;
+            merge(&cluster, &jobs(), "fought", json!({"spec": {"suspend": true}})).await;
+        }
+    }
+    assert!((8..=12).contains(&starts), "{starts} starts in 20 minutes");
+    running(&cluster, "fought").await;
 }
 
 #[tokio::test(start_paused = true)]
