@@ -7,7 +7,7 @@ use api::kueue::jobs::pods::{active_until, is_ended};
 use api::kueue::jobs::{JobKind, SLICE_NAME, WORKLOAD, annotation, queue_name};
 use api::{Meta, MicroTime};
 use index::remove_from;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::watched::{Change, Whole};
 
@@ -33,12 +33,17 @@ pub(super) fn chain_of_left(kind: &JobKind, job: &Whole) -> Option<Chain> {
     if kind.is_pod() || job.metadata.controller().is_some() || !queue_name(&job.value).is_empty() {
         return None;
     }
-    let templates = kind.integration.templates(&job.value);
-    let name = templates.iter().find_map(|path| {
-        let template = job.value.pointer(path)?;
-        annotation(template, SLICE_NAME).or_else(|| annotation(template, WORKLOAD))
-    })?;
+    let name = workload_in_templates(kind, &job.value)?;
     Some((job.metadata.namespace.clone(), name.to_owned()))
+}
+
+/// The name of the Workload, or of the first of its slices, that the pod templates of a job have got when it started.
+pub(super) fn workload_in_templates<'a>(kind: &JobKind, job: &'a Value) -> Option<&'a str> {
+    let templates = kind.integration.templates(job);
+    templates.iter().find_map(|path| {
+        let template = job.pointer(path)?;
+        annotation(template, SLICE_NAME).or_else(|| annotation(template, WORKLOAD))
+    })
 }
 
 /// A watched pod, without what is not needed. One that has ended, or is held back, is as one that is gone.

@@ -278,12 +278,13 @@ impl View<'_> {
         match self.objects.ancestor(self.key(), self.job, self.config) {
             Ancestor::Unseen(question) => return JobStep::Ask(question),
             Ancestor::Absent => {}
-            // It got its owner later, and goes on as a job of its own until it has lost its quota.
-            Ancestor::Other | Ancestor::Job(_) if self.objects.holds_quota(&self.key()) => {}
+            // It got its owner later, and goes on as a job of its own until it has lost its quota, or its owner has stopped it.
+            Ancestor::Other | Ancestor::Job(_)
+                if self.objects.holds_quota(&self.key()) && !self.is_stopped_by_others() => {}
             owner @ (Ancestor::Other | Ancestor::Job(_)) => {
                 let mut own = self.objects.workloads_of(&self.key());
                 return match (own.next(), owner) {
-                    (Some(waits), _) => delete_unmatched(waits),
+                    (Some(own), _) => self.give_up(own),
                     (None, Ancestor::Job(ancestor)) => self.follow_ancestor(&ancestor),
                     (None, _) => AWAIT,
                 };

@@ -5,8 +5,10 @@ use api::kueue::jobs::STOPPING;
 use api::kueue::status::{Condition, ON_HOLD, QUOTA_RESERVED, Transition};
 use serde_json::{Map, Value, json};
 
+use super::objects::has_quota;
+use super::started::workload_in_templates;
 use super::step::{AWAIT, JobEvent, JobStep, View, event, silently};
-use super::workload::Owned;
+use super::workload::{Owned, delete_unmatched};
 use super::write::Write;
 use crate::watched::Whole;
 
@@ -78,6 +80,44 @@ impl View<'_> {
         self.next_stop(workload, text).unwrap_or(AWAIT)
     }
 
+    /// Whether a job is suspended and that was not done here. One that is over, or on its way, is not asked for.
+    pub(super) fn is_stopped_by_others(&self) -> bool {
+        let job = &self.job.value;
+        let is_over = self.job.metadata.is_deleting() || self.kind.integration.finished(job).is_some();
+        self.kind.is_suspended(job) && !self.kind.is_stopping(job) && !is_over
+    }
+
+    /// Deletes a Workload of a suspended job that another job owns by now. One with quota stays until the pods are gone, and until the
+    /// templates are as the author wrote them: the job starts with the quota of its owner.
+    pub(super) fn give_up(&self, own: &Whole) -> JobStep {
+        if !has_quota(own) {
+            return delete_unmatched(own);
+        }
+        if self.kind.integration.is_active(&self.job.value) {
+            return AWAIT;
+        }
+        let gone = self.await_pods(own).or_else(|| self.restore_started(own));
+        gone.unwrap_or_else(|| delete_unmatched(own))
+    }
+
+    /// Restores the templates of a suspended job that had started with a Workload.
+    fn restore_started(&self, workload: &Whole) -> Option<JobStep> {
+        let job = &self.job.value;
+        workload_in_templates(self.kind, job)?;
+        let restored = self.kind.restore(job, &workload.value);
+        if restored == *job {
+            return None;
+        }
+        if self.kind.integration.stops_in_steps() && !job["status"]["startTime"].is_null() {
+            return Some(self.forget_start());
+        }
+        Some(self.write(restored, Vec::new()))
+    }
+
+    fn forget_start(&self) -> JobStep {
+        silently(Write::JobStatus(self.kind, Box::new(self.job.clone()), json!({"startTime": null})))
+    }
+
     /// A job stops in one write. A batch Job accepts other templates only if it is suspended and has no start time, so it stops in
     /// three.
     pub(super) fn next_stop(&self, workload: Option<&Whole>, text: &str) -> Option<JobStep> {
@@ -113,8 +153,7 @@ impl View<'_> {
             return None;
         }
         if !job["status"]["startTime"].is_null() {
-            let status = json!({"startTime": null});
-            return Some(silently(Write::JobStatus(self.kind, Box::new(self.job.clone()), status)));
+            return Some(self.forget_start());
         }
         let mut restored = restored();
         if let Some(annotations) = restored["metadata"]["annotations"].as_object_mut() {

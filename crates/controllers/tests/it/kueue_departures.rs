@@ -402,6 +402,28 @@ async fn a_job_with_a_queue_follows_its_owner_that_has_lost_its_label() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_running_job_that_its_new_owner_stops_gives_its_quota_back_and_follows_the_owner() {
+    let (cluster, _controller, workload) = running_and_waiting().await;
+    status(&cluster, "first", json!({"startTime": "2026-01-01T00:00:00Z"})).await;
+    let owner = Jobs::of(&cluster, "ray.io/raycluster").submit("owner", ray_cluster(0)).await;
+    let owners = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "owner",
+        "uid": owner.metadata.uid, "controller": true}]);
+    merge(&cluster, &jobs(), "first", json!({"metadata": {"ownerReferences": owners}})).await;
+    rests().await;
+    running(&cluster, "first").await;
+    merge(&cluster, &jobs(), "first", json!({"spec": {"suspend": true}})).await;
+    rests().await;
+    is_waiting(&cluster, "first").await;
+    is_waiting(&cluster, "second").await;
+    status_of(&cluster, "first-0", json!({"phase": "Succeeded"})).await;
+    running(&cluster, "second").await;
+    cluster.wait_gone(&workloads(), "default", &workload.name_any()).await;
+    let first = stopped(&cluster, "first").await;
+    assert_eq!(first.data["spec"]["template"]["metadata"]["annotations"], Value::Null);
+    assert!(first.data["status"]["startTime"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_whose_workload_somebody_took_is_queued_again_when_it_is_gone() {
     let (cluster, _controller, workload) = running_and_waiting().await;
     merge(&cluster, &workloads(), &workload.name_any(), json!({"metadata": {"ownerReferences": null}})).await;
