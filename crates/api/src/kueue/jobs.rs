@@ -175,11 +175,10 @@ impl JobKind {
 
     /// The same, with something more in its hash.
     fn workload_name_of(&self, name: &str, uid: &str, extra: Option<&str>) -> String {
-        let prefix: String = format!("{}-{name}", self.kind.to_lowercase()).chars().take(NAME_MAX).collect();
         let parts: Vec<&str> = [self.kind, self.group(), name, uid].into_iter().chain(extra).collect();
         let hash = Sha1::digest(parts.join("\n"));
         let digits = format!("{hash:x}");
-        format!("{prefix}-{}", &digits[..HASH_DIGITS])
+        format!("{}{}", workload_prefix(self.kind, name), &digits[..HASH_DIGITS])
     }
 
     /// Whether the job is suspended, and no step of stopping it is left to do.
@@ -308,14 +307,17 @@ impl JobKind {
             return false;
         }
         let mut of_job = self.pod_sets(job);
-        self.add_topology_requests(&mut of_job);
+        let has_quota = injections.is_some();
+        if !has_quota {
+            self.add_topology_requests(&mut of_job);
+        }
         let as_queued = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
         let is_same = |expected: &[Value]| {
             let mut pairs = of_job.iter().zip(expected);
             of_job.len() == expected.len()
                 && pairs.all(|(one, other)| {
                     is_same_set(one, other, is_admitted)
-                        && (injections.is_some()
+                        && (has_quota
                             || topology::is_same(&one["topologyRequest"], &other["topologyRequest"]))
                 })
         };
@@ -412,6 +414,13 @@ fn name_variables_once(container: &mut Value) {
         }
     }
     *variables = kept;
+}
+
+/// What the name of the Workload of a job begins with, before the hash: kind and name of the job, which may be cut.
+pub fn workload_prefix(kind: &str, name: &str) -> String {
+    let mut prefix: String = format!("{}-{name}", kind.to_lowercase()).chars().take(NAME_MAX).collect();
+    prefix.push('-');
+    prefix
 }
 
 /// How long a job may run, in seconds.

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::OwnerKey;
 use api::kueue::jobs::leader_worker_sets::set_of;
 use api::kueue::jobs::pods::group_name;
-use api::kueue::jobs::queue_name;
 use api::kueue::jobs::sets::workload_names;
-use api::kueue::jobs::{ELASTIC, Flavor, JobKind, REFERENCED, annotation, prebuilt_workload};
+use api::kueue::jobs::{
+    ELASTIC, Flavor, JobKind, REFERENCED, annotation, prebuilt_workload, queue_name, workload_prefix,
+};
 use api::kueue::status::{FINISHED, QUOTA_RESERVED};
 use api::kueue::workload::JOB_UID;
 use index::remove_from;
@@ -38,16 +39,14 @@ pub(crate) enum JobKey {
 }
 
 impl JobKey {
-    /// Whether the Workload of this job may have this name: it begins with the kind and the name of the job, which may be cut.
+    /// Whether the Workload of this job may have this name.
     fn may_be_named(&self, namespace: &str, workload: &str) -> bool {
         match self {
-            Self::Job(of) if of.namespace == namespace => {
-                let own = format!("{}-{}", of.kind.to_lowercase(), of.name);
-                let stem = workload.rsplit_once('-').map_or(workload, |(stem, _)| stem);
-                stem.starts_with(&own) || own.starts_with(stem)
+            Self::Job(of) => {
+                of.namespace == namespace && workload.starts_with(&workload_prefix(&of.kind, &of.name))
             }
             Self::Group { namespace: of, name } => of == namespace && name == workload,
-            Self::Job(_) | Self::Orphan(_) => false,
+            Self::Orphan(_) => false,
         }
     }
 }

@@ -95,13 +95,10 @@ impl Objects {
                 }
                 Some((_, parent)) => {
                     let has_workload = self.workloads_of(&owner).next().is_some();
-                    let is_queued =
-                        has_workload || config.manages_unnamed || !queue_name(&parent.value).is_empty();
-                    let holds_quota = self.holds_quota(&owner);
-                    if is_queued || holds_quota {
+                    if has_workload || config.manages_unnamed || !queue_name(&parent.value).is_empty() {
                         found = Ancestor::Job(owner.clone());
                     }
-                    if holds_quota {
+                    if self.holds_quota(&owner) {
                         return found; // Its children run with it, whoever owns it since.
                     }
                     (object, at) = (owner, parent);

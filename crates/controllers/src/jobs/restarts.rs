@@ -2,15 +2,16 @@
 //! in a queue. Each start makes pods, and each stop removes them: a job that does not stay started is started less and less often.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::{MicroTime, OwnerKey};
 
-/// The pause after the first start, in microseconds. It doubles with each start.
-const PAUSE_MIN_US: i64 = 1_000_000;
-/// The longest pause, in microseconds: 5 min, as of a container that crashes.
-const PAUSE_MAX_US: i64 = 300_000_000;
-/// So long after its last start, a job counts as one that stays started, in microseconds.
-const FORGOTTEN_US: i64 = 2 * PAUSE_MAX_US;
+use crate::backoff::ExponentialBackoff;
+
+/// The pauses after the starts. The longest one is that of a container that crashes.
+const PAUSES: ExponentialBackoff = ExponentialBackoff::new(Duration::from_secs(1), Duration::from_mins(5));
+/// So long after its last start, a job counts as one that stays started, in microseconds: 10 min.
+const FORGOTTEN_US: i64 = 600_000_000;
 
 /// The starts of jobs, by what an owner reference to the job names.
 #[derive(Debug, Default)]
@@ -21,30 +22,28 @@ pub(super) struct Restarts(BTreeMap<OwnerKey, Starts>);
 struct Starts {
     /// When the Workload was admitted. A job that is admitted again starts at once.
     admitted: MicroTime,
-    count: u32,
+    /// The pauses that are left.
+    pauses: ExponentialBackoff,
     last: MicroTime,
-}
-
-impl Starts {
-    fn due(&self) -> MicroTime {
-        let doublings = self.count.saturating_sub(1).min(16);
-        MicroTime(self.last.0 + PAUSE_MAX_US.min(PAUSE_MIN_US << doublings))
-    }
+    /// From when on it may be started again.
+    due: MicroTime,
 }
 
 impl Restarts {
     /// From when on a job may be started with the quota that it got then. `None`: it has not been started.
     pub(super) fn due(&self, job: &OwnerKey, admitted: MicroTime) -> Option<MicroTime> {
-        self.0.get(job).filter(|starts| starts.admitted == admitted).map(Starts::due)
+        self.0.get(job).filter(|starts| starts.admitted == admitted).map(|starts| starts.due)
     }
 
     /// A job has been started. Returns from when on it may be started again.
     pub(super) fn note(&mut self, job: OwnerKey, admitted: MicroTime, now: MicroTime) -> MicroTime {
-        let starts = self.0.entry(job).or_insert(Starts { admitted, count: 0, last: now });
-        let is_other = starts.admitted != admitted || now.0 - starts.last.0 > FORGOTTEN_US;
-        let count = if is_other { 1 } else { starts.count.saturating_add(1) };
-        *starts = Starts { admitted, count, last: now };
-        starts.due()
+        let goes_on = |starts: &Starts| starts.admitted == admitted && now.0 - starts.last.0 <= FORGOTTEN_US;
+        let known = self.0.remove(&job).filter(goes_on);
+        let mut pauses = known.map_or(PAUSES, |starts| starts.pauses);
+        let pause = pauses.next().map_or(0, |pause| i64::try_from(pause.as_micros()).unwrap_or(i64::MAX));
+        let due = MicroTime(now.0.saturating_add(pause));
+        self.0.insert(job, Starts { admitted, pauses, last: now, due });
+        due
     }
 
     /// A job is gone.

@@ -228,17 +228,24 @@ async fn a_workload_that_somebody_takes_from_its_job_keeps_its_quota_until_the_p
     cluster.wait(&workloads(), "default", &name, is_new).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_job_that_is_over_keeps_its_quota_until_its_pods_have_ended() {
-    let cluster = cluster_with_queue(4, json!({})).await;
+/// A `RayJob` with a running worker, in a queue of so many CPUs, and its Workload.
+async fn running_ray_job(cpus: u32) -> (Cluster, Running, DynamicObject) {
+    let cluster = cluster_with_queue(cpus, json!({})).await;
     let ray_jobs = Jobs::of(&cluster, "ray.io/rayjob");
     ray_jobs.install().await;
-    let _controller = controller(&cluster);
+    let controller = controller(&cluster);
     ray_jobs.submit("first", ray_job(1)).await;
     ray_jobs.running("first").await;
     let is_admitted = |workload: &DynamicObject| is(workload, "Admitted", "True", "Admitted");
     let workload = ray_jobs.workload("first", is_admitted).await;
     started_pod(&cluster, "first-worker", &workload).await;
+    (cluster, controller, workload)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_over_keeps_its_quota_until_its_pods_have_ended() {
+    let (cluster, _controller, workload) = running_ray_job(4).await;
+    let ray_jobs = Jobs::of(&cluster, "ray.io/rayjob");
     submit_job(&cluster, job("second", 4)).await;
     // Its cluster stays for a while (`ttlSecondsAfterFinished`).
     ray_jobs.status("first", &json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"})).await;
@@ -310,15 +317,8 @@ async fn a_job_that_changes_while_it_runs_keeps_its_quota_until_its_pods_have_en
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_its_operator_refuses_keeps_its_quota_until_its_pods_have_ended() {
-    let cluster = cluster_with_queue(2, json!({})).await;
+    let (cluster, _controller, _) = running_ray_job(2).await;
     let ray_jobs = Jobs::of(&cluster, "ray.io/rayjob");
-    ray_jobs.install().await;
-    let _controller = controller(&cluster);
-    ray_jobs.submit("first", ray_job(1)).await;
-    ray_jobs.running("first").await;
-    let is_admitted = |workload: &DynamicObject| is(workload, "Admitted", "True", "Admitted");
-    let workload = ray_jobs.workload("first", is_admitted).await;
-    started_pod(&cluster, "first-worker", &workload).await;
     submit_job(&cluster, job("second", 1)).await;
     ray_jobs.status("first", &json!({"jobDeploymentStatus": "ValidationFailed"})).await;
     rests().await;
@@ -382,6 +382,12 @@ async fn a_running_job_of_another_kind_that_has_lost_its_label_is_preempted_like
     running(&cluster, "high").await;
 }
 
+/// References to a RayCluster as the controller of an object.
+fn owned_by(cluster: &DynamicObject) -> Value {
+    json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": cluster.name_any(), "uid": cluster.metadata.uid,
+        "controller": true}])
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_with_a_queue_follows_its_owner_that_has_lost_its_label() {
     let cluster = cluster_with_queue(2, json!({})).await;
@@ -393,8 +399,7 @@ async fn a_job_with_a_queue_follows_its_owner_that_has_lost_its_label() {
     rests().await;
     let mut owned = job("owned", 1);
     owned["spec"]["suspend"] = false.into();
-    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster",
-        "name": "owner", "uid": owner.metadata.uid, "controller": true}]);
+    owned["metadata"]["ownerReferences"] = owned_by(&owner);
     submit_job(&cluster, owned).await;
     rests().await;
     running(&cluster, "owned").await;
@@ -406,9 +411,7 @@ async fn a_running_job_that_its_new_owner_stops_gives_its_quota_back_and_follows
     let (cluster, _controller, workload) = running_and_waiting().await;
     status(&cluster, "first", json!({"startTime": "2026-01-01T00:00:00Z"})).await;
     let owner = Jobs::of(&cluster, "ray.io/raycluster").submit("owner", ray_cluster(0)).await;
-    let owners = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "owner",
-        "uid": owner.metadata.uid, "controller": true}]);
-    merge(&cluster, &jobs(), "first", json!({"metadata": {"ownerReferences": owners}})).await;
+    merge(&cluster, &jobs(), "first", json!({"metadata": {"ownerReferences": owned_by(&owner)}})).await;
     rests().await;
     running(&cluster, "first").await;
     merge(&cluster, &jobs(), "first", json!({"spec": {"suspend": true}})).await;
@@ -460,8 +463,7 @@ async fn cluster_with_own_job(cluster: &Cluster, has_pod: bool) -> DynamicObject
     let workload = clusters.workload("owner", is_admitted).await;
     let mut owned = job("owned", 1);
     owned["spec"]["suspend"] = false.into();
-    owned["metadata"] = json!({"name": "owned", "ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayCluster",
-        "name": "owner", "uid": owner.metadata.uid, "controller": true}]});
+    owned["metadata"] = json!({"name": "owned", "ownerReferences": owned_by(&owner)});
     submit_job(cluster, owned).await;
     if has_pod {
         started_pod(cluster, "owned-0", &workload).await;

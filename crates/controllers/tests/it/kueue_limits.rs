@@ -211,17 +211,28 @@ async fn a_job_whose_queue_does_not_take_it_is_told_so() {
     running(&cluster, "foreign").await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_job_whose_workload_has_a_name_that_is_taken_is_told_so() {
+/// The Job `train` has been told that its Workload cannot have its name.
+async fn is_told_that_a_name_is_taken(cluster: &Cluster, name: &str) {
+    let train = cluster.wait(&jobs(), "default", "train", |job| blocked(job).is_some()).await;
+    let told = format!("the name of the job's Workload, '{name}', is taken: delete that Workload");
+    assert_eq!(blocked(&train).unwrap()["message"], *told);
+}
+
+/// The Job `train`, and a Workload with the name of its Workload.
+async fn with_a_taken_name() -> (Cluster, String) {
     let cluster = cluster_with_queue(9, json!({})).await;
     submit_job(&cluster, job("train", 1)).await;
     let uid = cluster.api(&jobs(), "default").get("train").await.unwrap().metadata.uid.unwrap();
     let name = JOB_KINDS[0].workload_name("train", &uid);
     submit(&cluster, &name, "team", 0, 1, 1).await;
+    (cluster, name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_workload_has_a_name_that_is_taken_is_told_so() {
+    let (cluster, name) = with_a_taken_name().await;
     let _controller = controller(&cluster);
-    let train = cluster.wait(&jobs(), "default", "train", |job| blocked(job).is_some()).await;
-    let told = format!("the name of the job's Workload, '{name}', is taken: delete that Workload");
-    assert_eq!(blocked(&train).unwrap()["message"], *told);
+    is_told_that_a_name_is_taken(&cluster, &name).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,9 +243,7 @@ async fn a_job_that_may_grow_is_told_that_the_name_of_its_workload_is_taken() {
     let name = slice_of("batch/job", &train, None);
     submit(&cluster, &name, "team", 0, 1, 1).await;
     let _controller = controller(&cluster);
-    let train = cluster.wait(&jobs(), "default", "train", |job| blocked(job).is_some()).await;
-    let told = format!("the name of the job's Workload, '{name}', is taken: delete that Workload");
-    assert_eq!(blocked(&train).unwrap()["message"], *told);
+    is_told_that_a_name_is_taken(&cluster, &name).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,13 +296,9 @@ async fn a_set_with_a_million_groups_gets_a_thousand_workloads_and_is_told_so() 
 
 #[tokio::test(start_paused = true)]
 async fn a_job_starts_when_the_name_of_its_workload_is_free() {
-    let cluster = cluster_with_queue(9, json!({})).await;
-    submit_job(&cluster, job("train", 1)).await;
-    let uid = cluster.api(&jobs(), "default").get("train").await.unwrap().metadata.uid.unwrap();
-    let name = JOB_KINDS[0].workload_name("train", &uid);
-    submit(&cluster, &name, "team", 0, 1, 1).await;
+    let (cluster, name) = with_a_taken_name().await;
     let _controller = controller(&cluster);
-    cluster.wait(&jobs(), "default", "train", |job| blocked(job).is_some()).await;
+    is_told_that_a_name_is_taken(&cluster, &name).await;
     cluster.settled().await;
     cluster.delete(&workloads(), "default", &name).await;
     assert_eq!(blocked(&running(&cluster, "train").await), None);

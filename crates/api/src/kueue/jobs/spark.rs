@@ -1,6 +1,6 @@
 //! Spark applications: a driver and its executors. Their pods are described by fields of the application, not by templates; a
 //! template is read for its labels and annotations alone. After `pkg/controller/jobs/sparkapplication` of Kueue v0.19.
-//!
+
 mod amounts;
 
 use serde_json::{Map, Value, json};
@@ -24,6 +24,7 @@ pub(crate) const ROLES: [&str; 2] = ["driver", "executor"];
 const ENDED: [&str; 2] = ["COMPLETED", "FAILED"];
 /// The beginning of the names of volumes that Spark mounts by itself.
 const LOCAL_DIRECTORY: &str = "spark-local-dir-";
+
 #[derive(Debug)]
 struct SparkApplication;
 

@@ -99,7 +99,6 @@ fn normalized(request: &Value) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

@@ -39,6 +39,11 @@ impl<'a> Role<'a> {
         self.property(&format!("spark.{}.{key}", self.name))
     }
 
+    /// A property of the pods of the role, such as `spark.kubernetes.driver.request.cores`.
+    fn pod_property(&self, key: &str) -> Option<&'a str> {
+        self.property(&format!("spark.kubernetes.{}.{key}", self.name))
+    }
+
     fn fields(&self) -> &'a Value {
         &self.app["spec"][self.name]
     }
@@ -59,9 +64,7 @@ impl<'a> Role<'a> {
     /// The CPUs that a pod requests.
     fn cores(&self) -> Value {
         let cores = &self.fields()["cores"];
-        let requested = self
-            .field("coreRequest")
-            .or_else(|| self.property(&format!("spark.kubernetes.{}.request.cores", self.name)));
+        let requested = self.field("coreRequest").or_else(|| self.pod_property("request.cores"));
         match (requested, cores) {
             (Some(cores), _) => cores.into(),
             (None, Value::Number(cores)) => cores.to_string().into(),
@@ -125,9 +128,7 @@ impl<'a> Role<'a> {
 pub(super) fn resources(app: &Value, role: &str) -> Value {
     let role = Role::of(app, role);
     let fields = role.fields();
-    let most_cores = role
-        .field("coreLimit")
-        .or_else(|| role.property(&format!("spark.kubernetes.{}.limit.cores", role.name)));
+    let most_cores = role.field("coreLimit").or_else(|| role.pod_property("limit.cores"));
     let most_memory = role.field("memoryLimit").map(|amount| match mebibytes(amount, 1) {
         Some(memory) => format!("{memory}Mi"),
         None => amount.to_owned(),
