@@ -18,6 +18,8 @@ mod lease_thread;
 mod packing;
 mod page;
 mod plan;
+#[cfg(test)]
+mod reference;
 mod release;
 mod replay;
 mod report;

@@ -6,5 +6,6 @@ mod dependencies;
 mod glossary;
 mod kueue_fields;
 mod operations;
+mod pages;
 mod paths;
 mod targets;

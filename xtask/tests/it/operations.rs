@@ -1,4 +1,4 @@
-//! Checks `docs/operations.md`: the tests that it names exist, and the alerts refer to its sections.
+//! Checks `docs/operations.md` and the page with its proofs: the tests exist, and the alerts and proofs refer to its sections.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn page() -> String {
-    std::fs::read_to_string(root().join("docs/operations.md")).expect("the page is readable")
+fn page(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).expect("the page is readable")
+}
+
+/// The titles of the sections of the page of operation.
+fn titles() -> BTreeSet<String> {
+    let page = page("docs/operations.md");
+    let titles = page.lines().filter(|line| line.starts_with('#'));
+    titles.map(|line| line.trim_start_matches('#').trim().to_owned()).collect()
 }
 
 /// The names of all functions in files below a folder.
@@ -28,30 +35,35 @@ fn functions(folder: &Path, all: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_test_that_the_page_of_operation_names_exists() {
+fn every_test_behind_the_page_of_operation_exists() {
     let mut known = BTreeSet::new();
     for folder in ["crates", "testbed"] {
         functions(&root().join(folder), &mut known);
     }
-    let page = page();
+    let page = page("docs/compat/operation.md");
     let named = Regex::new(r"`([a-z0-9]+(?:_[a-z0-9]+){4,})`").expect("the pattern is valid");
-    let is_metric = |name: &str| name.starts_with("muster_") || name.starts_with("kueue_");
     let named: BTreeSet<&str> =
         named.captures_iter(&page).filter_map(|found| Some(found.get(1)?.as_str())).collect();
-    let missing: Vec<_> = named.iter().filter(|name| !is_metric(name) && !known.contains(**name)).collect();
+    let missing: Vec<_> = named.iter().filter(|name| !known.contains(**name)).collect();
     assert!(named.len() > 30, "the page names tests: {named:?}");
-    assert!(missing.is_empty(), "docs/operations.md names tests that do not exist: {missing:?}");
+    assert!(missing.is_empty(), "docs/compat/operation.md names tests that do not exist: {missing:?}");
+}
+
+#[test]
+fn every_proof_is_of_a_section_of_the_page_of_operation() {
+    let page = page("docs/compat/operation.md");
+    let (_, table) = page.split_once("\n## Operation\n").expect("the page has the tests of operation");
+    let table = table.split("\n## ").next().unwrap_or_default();
+    let sections = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).skip(2);
+    let titles = titles();
+    let wrong: Vec<_> = sections.filter(|section| !titles.contains(*section)).collect();
+    assert!(wrong.is_empty(), "docs/operations.md does not have the sections {wrong:?}");
 }
 
 #[test]
 fn every_alert_refers_to_a_section_of_the_page_of_operation() {
-    let page = page();
-    let anchor = |title: &str| title.to_lowercase().replace([',', '.'], "").replace(' ', "-");
-    let sections: BTreeSet<String> = page
-        .lines()
-        .filter(|line| line.starts_with('#'))
-        .map(|line| anchor(line.trim_start_matches('#').trim()))
-        .collect();
+    let anchor = |title: String| title.to_lowercase().replace([',', '.'], "").replace(' ', "-");
+    let sections: BTreeSet<String> = titles().into_iter().map(anchor).collect();
     let alerts = std::fs::read_to_string(root().join("charts/muster/files/alerts.yaml"))
         .expect("the alerts are readable");
     let links: Vec<&str> = alerts

@@ -1,0 +1,115 @@
+//! The page `docs/reference/command-line.md`: every command with its flags, as the program declares them.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p app reference` writes the page.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, Command};
+use expect_test::expect_file;
+
+/// The heading of the flags that select a cluster.
+const CLUSTER: &str = "Cluster";
+
+#[test]
+fn the_page_of_the_command_line_has_every_command_and_flag() {
+    let mut command = <crate::Cli as clap::CommandFactory>::command();
+    command.build();
+    expect_file!["../../../docs/reference/command-line.md"].assert_eq(&page(&command));
+}
+
+fn page(root: &Command) -> String {
+    let mut page = "# Every command and flag\n\nMade from the program, which prints the same with `--help`. [The command line](../command-line.md) explains the lists and the exit \
+                    codes.\n\n## Flags of all commands\n\n"
+        .to_owned();
+    put_flags(&mut page, root.get_arguments());
+    let commands = commands(root);
+    let connected = commands.iter().find(|(name, _)| name == "muster why").expect("why is a command");
+    page.push_str("\n## Flags of the commands that connect to a cluster\n\n");
+    put_flags(&mut page, connected.1.get_arguments().filter(|flag| is_of_cluster(flag)));
+    for (name, command) in &commands {
+        put_command(&mut page, name, command);
+    }
+    page
+}
+
+/// All commands that do something, with their full names.
+fn commands(root: &Command) -> Vec<(String, &Command)> {
+    let mut found = Vec::new();
+    let children = root.get_subcommands().filter(|child| child.get_name() != "help" && !child.is_hide_set());
+    for child in children {
+        let below = commands(child);
+        if below.is_empty() {
+            found.push((child.get_bin_name().unwrap_or(child.get_name()).to_owned(), child));
+        } else {
+            found.extend(below);
+        }
+    }
+    found
+}
+
+fn put_command(page: &mut String, name: &str, command: &Command) {
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    write!(page, "\n## {name}\n\n{}\n", one_line(&about)).expect("a string takes all text");
+    let own: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|flag| !flag.is_global_set() && !is_of_cluster(flag) && flag.get_id() != "help")
+        .collect();
+    if own.iter().any(|flag| !flag.is_hide_set()) {
+        page.push('\n');
+        put_flags(page, own.into_iter());
+    }
+    if command.get_arguments().any(is_of_cluster) {
+        page.push_str("\nIt connects to a cluster.\n");
+    }
+}
+
+fn is_of_cluster(flag: &Arg) -> bool {
+    flag.get_help_heading() == Some(CLUSTER)
+}
+
+fn put_flags<'a>(page: &mut String, flags: impl Iterator<Item = &'a Arg>) {
+    page.push_str("| flag | meaning |\n| --- | --- |\n");
+    for flag in flags.filter(|flag| !flag.is_hide_set()) {
+        writeln!(page, "| {} | {} |", spelled(flag), meaning(flag)).expect("a string takes all text");
+    }
+}
+
+/// The flag as it is typed, such as `-n`, `--namespace NAMESPACE`.
+fn spelled(flag: &Arg) -> String {
+    let values: Vec<_> = flag.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect();
+    let takes_value = flag.get_action().takes_values() && !values.is_empty();
+    let value = if takes_value { values.join(" ") } else { String::new() };
+    let short = flag.get_short().map(|short| format!("`-{short}`"));
+    let long = flag.get_long().map(|long| format!("`{}`", format!("--{long} {value}").trim_end()));
+    let names: Vec<String> = short.into_iter().chain(long).collect();
+    let name = if names.is_empty() { format!("`{value}`") } else { names.join(", ") };
+    name.replace('|', "\\|")
+}
+
+/// Its help, its default, the values that it takes and its variable of the environment.
+fn meaning(flag: &Arg) -> String {
+    let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string).unwrap_or_default();
+    let mut text = one_line(&help);
+    let values: Vec<String> = flag
+        .get_possible_values()
+        .iter()
+        .filter(|value| !value.is_hide_set())
+        .map(|value| format!("`{}`", value.get_name()))
+        .collect();
+    if flag.get_action().takes_values() && !values.is_empty() {
+        write!(text, " One of {}.", values.join(", ")).expect("a string takes all text");
+    }
+    let defaults: Vec<_> =
+        flag.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
+    if flag.get_action().takes_values() && !defaults.is_empty() && !flag.is_hide_default_value_set() {
+        write!(text, " Default: `{}`.", defaults.join(",")).expect("a string takes all text");
+    }
+    if let Some(variable) = flag.get_env() {
+        write!(text, " Variable `{}`.", variable.to_string_lossy()).expect("a string takes all text");
+    }
+    text.trim().replace('|', "\\|")
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
