@@ -6,6 +6,7 @@ mod dashboard;
 mod image;
 mod kueue_crds;
 mod kueue_functions;
+mod reference;
 mod schemas;
 mod story;
 
@@ -79,6 +80,8 @@ enum Task {
     },
     /// Generate the files of deploy/ that are parts of charts/muster.
     Deploy,
+    /// Write the page with every field of the API, docs/reference/api.md.
+    Reference,
     /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
         /// The program to run for `cargo run --release --` in the pages.
@@ -108,6 +111,11 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Task::Chart { helms } => chart::compare(&helms),
         Task::Deploy => chart::deploy().map(|()| ExitCode::SUCCESS),
+        Task::Reference => {
+            std::fs::write(reference::PAGE, reference::text())
+                .with_context(|| format!("cannot write {}", reference::PAGE))?;
+            Ok(ExitCode::SUCCESS)
+        }
         Task::KueueCrds { version } => kueue_crds::compare(&version),
         Task::KueueFunctions => kueue_functions::compare(std::io::stdin().lock()),
         Task::Dashboard { check: Some(recording), interval, promtool, .. } => {
