@@ -73,9 +73,9 @@ struct DispatchArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
     gates: bool,
-    /// Let AppWrappers that fit on no nodes ask a node autoscaler for nodes, with a `ProvisioningRequest` for all pods of the
-    /// gang. Names the permitted provisioning classes, separated by commas; the annotation muster.dev/provisioning-class of an
-    /// AppWrapper selects one. The first is that of AppWrappers without the annotation: `none` for no request.
+    /// Let AppWrappers that fit on no nodes ask a node autoscaler for nodes by a `ProvisioningRequest` of one of these classes,
+    /// which the annotation muster.dev/provisioning-class selects. The first is that of AppWrappers without the annotation: `none`
+    /// for no request.
     #[arg(long = "provisioning-class", value_delimiter = ',', value_name = "NAMES")]
     provisioning_classes: Vec<String>,
     /// Do not install missing CRDs, nor update those of an earlier version of Muster.

@@ -13,9 +13,9 @@ use crate::election::duration;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Endpoint and webhooks")]
 pub(crate) struct EndpointArgs {
-    /// Serve visibility.muster.dev on this address: tenants with rights in one namespace can use `muster why` and
-    /// `muster plan`. With the part `scheduler`, visibility.kueue.x-k8s.io is served there, too, unless Kueue's feature gate
-    /// `VisibilityOnDemand` is off. The API server forwards their requests over TLS. Example: 0.0.0.0:8443.
+    /// Serve visibility.muster.dev on this address, such as 0.0.0.0:8443: tenants with rights in one namespace can use `muster
+    /// why` and `muster plan`. With the part `scheduler`, visibility.kueue.x-k8s.io is served there, too, unless Kueue's feature
+    /// gate `VisibilityOnDemand` is off.
     #[arg(id = "endpoint", long = "endpoint", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// IP address or DNS name by which the API server reaches the endpoint. Default: the variable `POD_IP`,
@@ -45,9 +45,8 @@ pub(crate) struct EndpointArgs {
     /// Port of --webhook-service. Default: 443, or the port of --endpoint if the endpoint has a DNS name.
     #[arg(long, value_name = "PORT")]
     webhook_port: Option<u16>,
-    /// Who makes the certificates of the endpoint and of webhooks, which are in Secrets. `muster`: the leader, which renews
-    /// them. `other`: another program, such as cert-manager, keeps `tls.crt`, `tls.key` and `ca.crt` there; the leader only
-    /// registers the authority.
+    /// Who makes the certificates of the endpoint and of webhooks in their Secrets: the leader, which renews them, or another
+    /// program, such as cert-manager, which keeps `tls.crt`, `tls.key` and `ca.crt` there; the leader registers the authority.
     #[arg(long, value_enum, default_value_t = IssuerName::Muster, value_name = "NAME")]
     certificate_issuer: IssuerName,
     /// Life of the certificates that Muster makes; they are renewed after two thirds of it.

@@ -68,46 +68,48 @@ fn is_of_cluster(flag: &Arg) -> bool {
 }
 
 fn put_flags<'a>(page: &mut String, flags: impl Iterator<Item = &'a Arg>) {
-    page.push_str("| flag | meaning |\n| --- | --- |\n");
+    page.push_str("| flag | meaning | values, default, variable |\n| --- | --- | --- |\n");
     for flag in flags.filter(|flag| !flag.is_hide_set()) {
-        writeln!(page, "| {} | {} |", spelled(flag), meaning(flag)).expect("a string takes all text");
+        let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string).unwrap_or_default();
+        let row = [spelled(flag), one_line(&help), values(flag)].map(|cell| cell.replace('|', "\\|"));
+        writeln!(page, "| {} |", row.join(" | ")).expect("a string takes all text");
     }
 }
 
 /// The flag as it is typed, such as `-n`, `--namespace NAMESPACE`.
 fn spelled(flag: &Arg) -> String {
-    let values: Vec<_> = flag.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect();
-    let takes_value = flag.get_action().takes_values() && !values.is_empty();
-    let value = if takes_value { values.join(" ") } else { String::new() };
+    let names = flag.get_value_names().unwrap_or_default();
+    let value = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let is_optional = flag.get_num_args().is_some_and(|count| count.min_values() == 0);
+    let value = match flag.get_action().takes_values() {
+        false => String::new(),
+        true if is_optional => format!("[={value}]"),
+        true => format!(" {value}"),
+    };
     let short = flag.get_short().map(|short| format!("`-{short}`"));
-    let long = flag.get_long().map(|long| format!("`{}`", format!("--{long} {value}").trim_end()));
+    let long = flag.get_long().map(|long| format!("`--{long}{value}`"));
     let names: Vec<String> = short.into_iter().chain(long).collect();
-    let name = if names.is_empty() { format!("`{value}`") } else { names.join(", ") };
-    name.replace('|', "\\|")
+    if names.is_empty() { format!("`{}`", value.trim()) } else { names.join(", ") }
 }
 
-/// Its help, its default, the values that it takes and its variable of the environment.
-fn meaning(flag: &Arg) -> String {
-    let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string).unwrap_or_default();
-    let mut text = one_line(&help);
-    let values: Vec<String> = flag
-        .get_possible_values()
-        .iter()
-        .filter(|value| !value.is_hide_set())
-        .map(|value| format!("`{}`", value.get_name()))
-        .collect();
-    if flag.get_action().takes_values() && !values.is_empty() {
-        write!(text, " One of {}.", values.join(", ")).expect("a string takes all text");
+/// The values that it takes, its default and its variable of the environment.
+fn values(flag: &Arg) -> String {
+    if !flag.get_action().takes_values() {
+        return String::new();
     }
-    let defaults: Vec<_> =
-        flag.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
-    if flag.get_action().takes_values() && !defaults.is_empty() && !flag.is_hide_default_value_set() {
-        write!(text, " Default: `{}`.", defaults.join(",")).expect("a string takes all text");
+    let known = flag.get_possible_values();
+    let known: Vec<_> =
+        known.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name()).collect();
+    let defaults: Vec<_> = flag.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let mut parts = Vec::new();
+    if !known.is_empty() {
+        parts.push(format!("`{}`", known.join("`, `")));
     }
-    if let Some(variable) = flag.get_env() {
-        write!(text, " Variable `{}`.", variable.to_string_lossy()).expect("a string takes all text");
+    if !defaults.is_empty() && !flag.is_hide_default_value_set() {
+        parts.push(format!("default `{}`", defaults.join(",")));
     }
-    text.trim().replace('|', "\\|")
+    parts.extend(flag.get_env().map(|variable| format!("`{}`", variable.to_string_lossy())));
+    parts.join("; ")
 }
 
 fn one_line(text: &str) -> String {
