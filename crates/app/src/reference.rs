@@ -81,10 +81,12 @@ fn spelled(flag: &Arg) -> String {
     let names = flag.get_value_names().unwrap_or_default();
     let value = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let is_optional = flag.get_num_args().is_some_and(|count| count.min_values() == 0);
-    let value = match flag.get_action().takes_values() {
-        false => String::new(),
-        true if is_optional => format!("[={value}]"),
-        true => format!(" {value}"),
+    let value = if !flag.get_action().takes_values() {
+        String::new()
+    } else if is_optional {
+        format!("[={value}]")
+    } else {
+        format!(" {value}")
     };
     let short = flag.get_short().map(|short| format!("`-{short}`"));
     let long = flag.get_long().map(|long| format!("`--{long}{value}`"));

@@ -45,7 +45,7 @@ pub(super) fn calls(line: &str) -> Vec<Vec<String>> {
 pub(super) fn fault(known: &Commands, call: &[String]) -> Option<String> {
     let is_flag = |word: &str| word.starts_with('-') && word.len() > 1;
     let mut names = call.iter().skip_while(|word| is_flag(word)).map(|word| plain(word));
-    let Some(first) = names.next().filter(|name| !name.is_empty()) else { return None };
+    let first = names.next().filter(|name| !name.is_empty())?;
     let two = names.next().map(|second| format!("{first} {second}"));
     let flags = two.as_ref().and_then(|two| known.get(two)).or_else(|| known.get(&first));
     let Some(flags) = flags else {
