@@ -43,9 +43,9 @@ const METRICS_CERTIFICATE: &str = "/etc/kueue/metrics/certs";
 #[derive(clap::Args)]
 #[command(next_help_heading = "Kueue's API")]
 pub(crate) struct KueueArgs {
-    /// What the controller does: `appwrappers`; of Kueue's API `core` (statuses, finalizers), `scheduler` with `tas` (admission,
-    /// topologies), `provisioning` (asks for nodes), `webhooks` (of its kinds), and for a kind of jobs `job=batch/job` (starts
-    /// and stops them) and `webhook=batch/job` (suspends them at first).
+    /// What the controller does: `appwrappers`; of Kueue's API `core` (statuses, finalizers), `scheduler`, `tas` (topologies),
+    /// `provisioning` (asks for nodes), `webhooks`, and for a kind of jobs `job=batch/job` (starts and stops them) and
+    /// `webhook=batch/job` (suspends them at first).
     #[arg(long, value_delimiter = ',', default_value = "appwrappers", value_name = "LIST", value_parser = Part::parse)]
     parts: Vec<Part>,
     /// Kueue's configuration file, for the parts of Kueue's API: a Configuration of config.kueue.x-k8s.io/v1beta1 or
