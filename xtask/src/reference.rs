@@ -30,8 +30,8 @@ pub(crate) fn text() -> String {
 fn put_kind(page: &mut String, spec: &Value) {
     let kind = spec["names"]["kind"].as_str().unwrap_or_default();
     let group = spec["group"].as_str().unwrap_or_default();
-    let versions = spec["versions"].as_array().into_iter().flatten();
-    let Some(version) = versions.filter(|version| version["storage"] == true).next_back() else { return };
+    let mut versions = spec["versions"].as_array().into_iter().flatten();
+    let Some(version) = versions.find(|version| version["storage"] == true) else { return };
     let name = version["name"].as_str().unwrap_or_default();
     let schema = &version["schema"]["openAPIV3Schema"];
     write!(page, "\n## {kind}\n\n`{group}/{name}`. {}\n\n", described(schema))
