@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use clap::builder::PossibleValue;
 use clap::{Arg, Command};
 use expect_test::expect_file;
 
@@ -101,7 +102,7 @@ fn values(flag: &Arg) -> String {
     }
     let known = flag.get_possible_values();
     let known: Vec<_> =
-        known.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name()).collect();
+        known.iter().filter(|value| !value.is_hide_set()).map(PossibleValue::get_name).collect();
     let defaults: Vec<_> = flag.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     let mut parts = Vec::new();
     if !known.is_empty() {

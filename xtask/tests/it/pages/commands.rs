@@ -35,7 +35,7 @@ pub(super) fn calls(line: &str) -> Vec<Vec<String>> {
     for words in line.split_whitespace().collect::<Vec<_>>().split(|word| ends(word)) {
         let is_call = |word: &&str| matches!(*word, "muster" | "$(muster" | "\"$(muster");
         // Before it are variables of the environment alone.
-        let start = words.iter().position(|word| is_call(word)).filter(|&start| {
+        let start = words.iter().position(is_call).filter(|&start| {
             words[start] != "muster" || words[..start].iter().all(|word| word.contains('='))
         });
         calls.extend(start.map(|start| words[start + 1..].iter().map(|&word| word.to_owned()).collect()));
