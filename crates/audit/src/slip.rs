@@ -1,6 +1,6 @@
 //! Reservations that slip: each is reported, with a true cause.
 
-use model::{Gang, GangState, Plan, SlipCause, Snapshot, Verdict};
+use model::{Gang, GangState, Plan, Reservation, SlipCause, Snapshot, Verdict};
 
 use crate::queue_order;
 use crate::violation::Violation;
@@ -24,6 +24,13 @@ pub(crate) fn check(snapshot: &Snapshot<'_>, plan: &Plan, found: &mut Vec<Violat
             found.push(Violation::SlipNotReported { gang: gang.key.clone() });
         }
     }
+    // Starts now or later, before a start that was reserved.
+    let is_sooner = |other: &Gang| {
+        let reserved =
+            |all: &[Reservation]| all.iter().find(|all| all.gang == other.uid).map(|all| all.start);
+        let next = if starts(&other.uid) { Some(now) } else { reserved(&plan.reserved) };
+        next.is_some_and(|next| reserved(world.reserved()).is_none_or(|before| next < before))
+    };
     for slip in &plan.slips {
         let Some(gang) = world.gang(&slip.gang) else {
             found.push(Violation::UnknownGang { uid: slip.gang.clone() });
@@ -40,11 +47,8 @@ pub(crate) fn check(snapshot: &Snapshot<'_>, plan: &Plan, found: &mut Vec<Violat
             }),
             SlipCause::NoEnd { gang } => holds(gang, &|holder| holder.runs_us.is_none()),
             SlipCause::Outranked { gang: first } => {
-                let before = |other: &Gang| {
-                    let has_reservation =
-                        world.reserved().iter().any(|reservation| reservation.gang == other.uid);
-                    !has_reservation && queue_order(other, now) < queue_order(gang, now)
-                };
+                let before =
+                    |other: &Gang| is_sooner(other) && queue_order(other, now) < queue_order(gang, now);
                 world.gangs().any(|other| other.key == *first && before(other))
             }
             SlipCause::Nodes { nodes } => *nodes > 0,

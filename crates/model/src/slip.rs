@@ -33,7 +33,7 @@ pub enum SlipCause {
     },
     /// A flavor, a node of a quota tree or a queue changed.
     Quota,
-    /// A gang that is ahead in the order and had no reservation got an assignment or a reservation.
+    /// A gang that is ahead in the order starts or is reserved a start, and had none or a later one.
     Outranked {
         /// The gang.
         gang: GangKey,

@@ -1,6 +1,6 @@
 //! Reports the reserved starts of the last plan that this plan moves later, and why.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use model::{Gang, GangState, Plan, Reservation, Slip, SlipCause, Snapshot, Time, Verdict};
 
@@ -43,13 +43,7 @@ fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> Slip
     if world.have_quotas_changed() {
         return SlipCause::Quota;
     }
-    let before: BTreeSet<&str> = world.reserved().iter().map(|reserved| reserved.gang.as_str()).collect();
-    let started = plan
-        .verdicts
-        .iter()
-        .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)));
-    let started = started.map(|(uid, _)| uid).chain(plan.reserved.iter().map(|reserved| &reserved.gang));
-    let first = started.filter(|uid| !before.contains(uid.as_str())).filter_map(|uid| world.gang(uid));
+    let first = starts_sooner(snapshot, plan).filter_map(|uid| world.gang(uid));
     if let Some(first) =
         first.filter(|first| first.sort_key(now) < gang.sort_key(now)).min_by_key(|first| first.sort_key(now))
     {
@@ -59,4 +53,21 @@ fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> Slip
         Some(holder) => SlipCause::NoEnd { gang: holder.key.clone() },
         None => SlipCause::Unplanned,
     }
+}
+
+/// The gangs that start in this plan before the start that the last plan reserved, or for which it reserved none. A gang
+/// of a reservation starts sooner if one that overran has ended before its guessed end.
+fn starts_sooner<'a>(snapshot: &Snapshot<'a>, plan: &'a Plan) -> impl Iterator<Item = &'a str> {
+    let before: BTreeMap<&str, Time> =
+        snapshot.world.reserved().iter().map(|reserved| (reserved.gang.as_str(), reserved.start)).collect();
+    let started = plan
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)))
+        .map(|(uid, _)| (uid.as_str(), snapshot.now));
+    let reserved = plan.reserved.iter().map(|reserved| (reserved.gang.as_str(), reserved.start));
+    started
+        .chain(reserved)
+        .filter(move |(uid, start)| before.get(uid).is_none_or(|before| start < before))
+        .map(|(uid, _)| uid)
 }

@@ -150,6 +150,18 @@ fn nodes() -> impl Strategy<Value = Vec<i64>> {
     prop::collection::vec(1..6_i64, 1..4)
 }
 
+/// `wide` was reserved a start after the guessed end of a gang that overran. That gang ends sooner, `wide` starts sooner, and
+/// `next`, which had a start before the guessed one, starts later.
+#[test]
+fn a_start_that_moves_for_a_gang_that_starts_sooner_than_reserved_names_that_gang() {
+    let job = |arrives, pods, cpu, runs, overruns| Job { arrives, pods, cpu, runs, overruns, priority: 0 };
+    let (long, overrunning) = (job(8, 2, 2, 34, 0), job(10, 3, 1, 1, 6));
+    let (wide, next) = (job(9, 3, 2, 1, 0), job(16, 1, 4, 38, 0));
+    let jobs = [job(4, 1, 1, 5, 0), overrunning, job(21, 1, 1, 2, 0), job(8, 1, 1, 7, 0), long, next, wide];
+    let violations = violations(4, &[5, 2], &jobs, None);
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
