@@ -24,7 +24,7 @@ use crate::request::{Fit, Flavors, GangRequest, Refusal};
 pub(crate) use alternatives::Alternatives;
 use constraints::check_compatible;
 pub(crate) use constraints::with_flavor_constraints;
-pub(crate) use stepwise::{Attempt, Attempts, Chance, Progress, attempt, is_stepwise};
+pub(crate) use stepwise::{Attempt, Attempts, Chance, Progress, attempt, is_stepwise, needs_quota_alone};
 pub use stepwise::{Lack, LackReason};
 
 /// The number of placements that are tried for one gang.

@@ -4,6 +4,7 @@ use model::{Charges, ShapeRow, charges};
 
 use super::{Cycle, terminating_pods};
 use crate::fit;
+use crate::flavors::needs_quota_alone;
 use crate::order::RowHead;
 use crate::request::GangRequest;
 
@@ -69,8 +70,10 @@ impl<'s> Cycle<'s> {
         Turn::Competes(charges(request.shape, &flavors, world.quota_of(row.queue), &[]), None)
     }
 
-    /// Whether the queue of a gang has one turn in each round.
+    /// Whether the queue of a gang has one turn in each round. A slice that replaces another one takes it like any gang. After
+    /// Kueue (`pkg/scheduler/scheduler.go`, v0.19: one head of each queue in a scheduling cycle).
     fn takes_turns(&self, row: &ShapeRow) -> bool {
-        self.snapshot.world.policy().fair_sharing.is_none() && self.is_stepwise(row)
+        let world = self.snapshot.world;
+        world.policy().fair_sharing.is_none() && needs_quota_alone(world, &GangRequest::of(row))
     }
 }

@@ -111,14 +111,19 @@ impl Attempts {
 
 /// Whether flavors of a gang are chosen one after another: quota alone decides.
 pub(crate) fn is_stepwise(world: &World, request: &GangRequest<'_>) -> bool {
-    let Some(queue) = world.queues().get(&request.queue) else { return false };
     let shape = request.shape;
     let is_plain =
         shape.scale_up.is_none() && shape.replaces.is_none() && !shape.gated && request.charges.is_empty();
+    is_plain && needs_quota_alone(world, request)
+}
+
+/// Whether the queue of a gang has flavors, and quota alone decides about the gang.
+pub(crate) fn needs_quota_alone(world: &World, request: &GangRequest<'_>) -> bool {
+    let Some(queue) = world.queues().get(&request.queue) else { return false };
     let mut flavors = queue.groups.iter().flat_map(|group| &group.flavors).peekable();
-    is_plain
-        && flavors.peek().is_some()
-        && (shape.places_open || !queue.places_pods && flavors.all(|flavor| world.is_quota_only(*flavor)))
+    flavors.peek().is_some()
+        && (request.shape.places_open
+            || !queue.places_pods && flavors.all(|flavor| world.is_quota_only(*flavor)))
 }
 
 /// One attempt. `chance` tells how an amount can be got that does not exceed what could ever be used.

@@ -202,6 +202,21 @@ fn a_request_for_places_in_a_quota_only_flavor_is_over_at_once() {
 }
 
 #[test]
+fn a_pending_gang_has_no_open_places_to_ask_for() {
+    let mut world = parse_world(
+        "flavor   default  quota-only
+         quota    team     cpu@default=8
+         queue    q        quota=team default:cpu
+         pending  new      queue=q places=requested main 2x cpu=1",
+    );
+    assert_eq!(
+        step(&mut world),
+        "new  admit  main 2x without node in default; no room: main: there is no node\n"
+    );
+    assert_eq!(step(&mut world), "");
+}
+
+#[test]
 fn quota_may_count_other_amounts_than_nodes() {
     check(
         "node     a        cpu=4 label:pool=one

@@ -39,3 +39,26 @@ fn an_increase_preempts_others_but_not_the_gang_whose_place_it_takes() {
         "#]],
     );
 }
+
+#[test]
+fn a_larger_slice_takes_the_turn_of_its_queue() {
+    // `next` borrows, and `mine` does not. Each queue has one turn in a round: `slice` and `first`, then `next` and `mine`.
+    check(
+        "flavor   default  quota-only
+         quota    borrows  in=all cpu@default=3
+         quota    owns     in=all cpu@default=100
+         queue    borrows  quota=borrows default:cpu
+         queue    owns     quota=owns default:cpu
+         running  old      queue=borrows main 3x cpu=1 unplaced=3 flavor:cpu=default
+         pending  slice    queue=borrows priority=9 replaces=old main 4x cpu=1 flavor:cpu=default
+         pending  next     queue=borrows at=1 main 3x cpu=1
+         pending  first    queue=owns at=2 main 1x cpu=1
+         pending  mine     queue=owns at=3 main 1x cpu=1",
+        &expect![[r#"
+            first  admit  main 1x without node in default; no room: main: there is no node
+            slice  admit  main 4x without node in default; no room: main: there is no node
+            mine  admit  main 1x without node in default; no room: main: there is no node
+            next  admit  main 3x without node in default; no room: main: there is no node
+        "#]],
+    );
+}
