@@ -227,10 +227,11 @@ impl Shapes {
         }
     }
 
-    /// An admitted gang that gets the nodes that it asked for does not ask again.
+    /// A gang that gets the nodes that it asked for does not ask again. One that was pending gets all of them with its admission.
     fn end_second_pass(&mut self, ix: GangIx) {
         if let Some(row) = self.gangs[ix.0 as usize].as_mut().filter(|row| {
-            row.gang.places == Places::Requested && matches!(row.gang.state, GangState::Reserved(_))
+            row.gang.places == Places::Requested
+                && matches!(row.gang.state, GangState::Reserved(_) | GangState::Waiting)
         }) {
             row.gang.places = Places::AtAdmission;
         }
