@@ -5,7 +5,7 @@ use api::kueue::FINALIZER;
 use api::kueue::jobs::{JobKind, QUEUE_NAME, queue_name};
 use api::kueue::status::Status;
 use kube::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::objects::has_quota;
 use super::write::{self, Before, decoded, jobs};
@@ -30,6 +30,8 @@ pub(super) struct Orphan {
 pub(super) enum OrphanStep {
     /// Nothing: its pods run.
     Keep,
+    /// Gives back the quota of pods that have ended: nothing makes others. The whole `status.reclaimablePods`.
+    Reclaim(Value),
     /// Writes this status.
     Finish(Box<Status>),
     /// Removes the finalizer.
@@ -55,6 +57,7 @@ impl Orphan {
         }
         match self.next {
             OrphanStep::Keep => return Ok(false),
+            OrphanStep::Reclaim(pods) => write::reclaimable(client, &self.workload, pods).await?,
             OrphanStep::Finish(status) => {
                 let decoded = decoded(&self.workload).map_err(Error::Refused)?;
                 write::admission(client, decoded, *status).await?;

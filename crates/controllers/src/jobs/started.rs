@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::jobs::pods::{active_until, is_ended};
-use api::kueue::jobs::{JobKind, SLICE_NAME, WORKLOAD, annotation, queue_name};
+use api::kueue::jobs::{JobKind, POD_SET, SLICE_NAME, WORKLOAD, annotation, queue_name};
+use api::kueue::workload::{PodSet, Workload};
 use api::{Meta, MicroTime};
 use index::remove_from;
 use serde_json::{Value, json};
@@ -98,6 +99,22 @@ impl StartedPods {
     pub(super) fn of(&self, workload: &Whole) -> impl Iterator<Item = &Whole> {
         let uids = self.by_chain.get(&chain_of(workload)).into_iter().flatten();
         uids.filter_map(|uid| self.rows.get(uid)).map(|(_, pod)| pod)
+    }
+
+    /// `status.reclaimablePods` with the pods of each pod set that have ended, of a Workload whose pods nothing replaces: all that are not there, and never
+    /// fewer than its status says. `None`: those that the status says, or a pod does not tell its pod set.
+    pub(super) fn reclaimable(&self, whole: &Whole, workload: &Workload, now: MicroTime) -> Option<Value> {
+        let mut left: BTreeMap<&str, u32> = BTreeMap::new();
+        for pod in self.of(whole).filter(|pod| active_until(&pod.value, now, false).is_some()) {
+            *left.entry(pod.metadata.labels.get(POD_SET)?).or_default() += 1;
+        }
+        let known = &workload.status.reclaimable_pods;
+        let known = |name: &str| known.iter().find(|pods| pods.name == name).map_or(0, |pods| pods.count);
+        let gone = |set: &PodSet| set.count.saturating_sub(left.get(&*set.name).copied().unwrap_or_default());
+        let ended = workload.spec.pod_sets.iter().map(|set| (&*set.name, gone(set).max(known(&set.name))));
+        let ended: Vec<_> = ended.filter(|(_, count)| *count > 0).collect();
+        let list = ended.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
+        ended.iter().any(|(name, count)| *count > known(name)).then_some(Value::Array(list))
     }
 
     /// Until when a Workload has pods: for ever, or until their deletion should have ended. `None`: it has none. With `is_fast`,

@@ -143,6 +143,10 @@ pub(super) fn left_behind(
             };
             silently(Write::Orphan(Box::new(orphan)))
         };
+        let reclaimable = || {
+            let is_last = goes_on.is_none() && config.reclaims_pods;
+            is_last.then(|| objects.started.reclaimable(whole, &workload, now)).flatten()
+        };
         // The Workload of a job that is deleted with its pods is on its way, too. Of one that nothing owns, the deletion is an order.
         let is_stopped = workload.status.is(EVICTED) || (owner.is_none() && whole.metadata.is_deleting());
         let is_reserved = workload.status.is(QUOTA_RESERVED) && !is_finished;
@@ -162,8 +166,14 @@ pub(super) fn left_behind(
             (Some(MicroTime(i64::MAX)), Some(kind))
                 if whole.metadata.controller_key().is_none_or(|owner| objects.job(&owner).is_none()) =>
             {
-                return orphan(kind, OrphanStep::Keep);
+                let ended = reclaimable();
+                return orphan(kind, ended.map_or(OrphanStep::Keep, OrphanStep::Reclaim));
             }
+            // The deletion of the job has left its pods.
+            (Some(_), None) if owner.is_none() => match reclaimable() {
+                Some(ended) => return silently(Write::Reclaimable(Box::new((*whole).clone()), ended)),
+                None => due = earliest(due, until),
+            },
             (Some(_), _) => due = earliest(due, until),
             (None, None) if owner.is_none() => {
                 return silently(Write::DeleteWorkload(Box::new((*whole).clone())));

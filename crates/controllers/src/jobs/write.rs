@@ -139,6 +139,11 @@ impl Write {
     }
 }
 
+/// Writes how many pods of each pod set need no quota any more.
+pub(super) async fn reclaimable(client: &Client, workload: &Whole, pods: Value) -> Result<(), Error> {
+    apply(client, workload, RECLAIMABLE_MANAGER, &json!({"reclaimablePods": pods})).await
+}
+
 /// Performs a write. Returns whether anything was written.
 pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error> {
     let written = match write {
@@ -155,9 +160,7 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
             let condition: &Condition = &condition;
             apply(client, &workload, &manager, &json!({"conditions": [condition]})).await
         }
-        Write::Reclaimable(workload, pods) => {
-            apply(client, &workload, RECLAIMABLE_MANAGER, &json!({"reclaimablePods": pods})).await
-        }
+        Write::Reclaimable(workload, pods) => reclaimable(client, &workload, pods).await,
         Write::Job(kind, mut job) | Write::Start(kind, mut job, _) => {
             job.as_object_mut().map(|job| job.remove(REFERENCED));
             let (namespace, name) = name_of(&job);

@@ -88,6 +88,30 @@ async fn a_job_that_is_deleted_without_its_pods_keeps_its_quota_until_they_have_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_of_a_job_that_is_gone_gives_its_quota_back_when_it_ends() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_job(&cluster, job("first", 2)).await;
+    running(&cluster, "first").await;
+    let workload =
+        workload_of(&cluster, "first", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+    started_pod(&cluster, "first-0", &workload).await;
+    started_pod(&cluster, "first-1", &workload).await;
+    submit_job(&cluster, job("second", 1)).await;
+    let orphan = DeleteParams {
+        propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    cluster.api(&jobs(), "default").delete("first", &orphan).await.unwrap();
+    is_waiting(&cluster, "second").await;
+    // Nothing replaces it.
+    status_of(&cluster, "first-0", json!({"phase": "Failed"})).await;
+    running(&cluster, "second").await;
+    submit_job(&cluster, job("third", 1)).await;
+    workload_of(&cluster, "third", |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_pods_of_a_deleted_job_are_stopped_for_a_gang_that_preempts_them() {
     let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     let cluster = cluster_with_queue(1, preemption).await;

@@ -284,8 +284,30 @@ impl World {
         all.iter().filter(is_held).map(|workload| format!("{} has no job", name(workload))).collect()
     }
 
+    /// Deactivated Workloads whose job is gone, and whose pods run: the queues that tell as many CPUs as pods.
+    async fn used_by_orphans(&self, all: &[DynamicObject]) -> BTreeMap<(String, String), u64> {
+        let (pods, mut used) = (self.list(&pods()).await, BTreeMap::new());
+        let gone = |workload: &&DynamicObject| {
+            holds_quota(workload)
+                && workload.data["spec"]["active"] == false
+                && workload.metadata.deletion_timestamp.is_some()
+        };
+        for workload in all.iter().filter(gone) {
+            let admission = &workload.data["status"]["admission"];
+            let queue = admission["clusterQueue"].as_str().unwrap();
+            let flavor = admission["podSetAssignments"][0]["flavors"]["cpu"].as_str().unwrap();
+            let runs = |pod: &&DynamicObject| !is_over(pod) && workload_of(pod) == Some(chain(workload));
+            let count = u64::try_from(pods.iter().filter(runs).count()).unwrap();
+            *used.entry((queue.to_owned(), flavor.to_owned())).or_default() += count;
+        }
+        used
+    }
+
     async fn wrong_figures(&self, all: &[DynamicObject]) -> Vec<String> {
-        let (used, mut problems) = (used(all), Vec::new());
+        let (mut used, mut problems) = (used(all), Vec::new());
+        for (key, count) in self.used_by_orphans(all).await {
+            *used.entry(key).or_default() += count;
+        }
         for queue in self.list(&cluster_queues()).await {
             for flavor in queue.data["status"]["flavorsUsage"].as_array().into_iter().flatten() {
                 let told = flavor["resources"][0]["total"].as_str().unwrap_or("0");

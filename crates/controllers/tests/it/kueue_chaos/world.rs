@@ -389,6 +389,7 @@ impl World {
                 .await;
         }
         self.lift_limit().await;
+        self.release_children().await;
         let known: Vec<_> = self.list(&nodes()).await.iter().map(|node| name(node).to_owned()).collect();
         let more = ["r-0", "r-1", "r-2"].into_iter().filter(|_| self.script.places_pods);
         for node in NODES.into_iter().chain(more) {
@@ -399,6 +400,19 @@ impl World {
                 }
             }
             self.cordon(node, false).await;
+        }
+    }
+
+    /// Removes the finalizers of jobs that jobs own. The operator of a RayJob waits until its RayCluster is gone, and says until
+    /// then that it may have pods.
+    async fn release_children(&self) {
+        for (kind, _) in job_kinds() {
+            for job in self.list(&kind).await {
+                if job.metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
+                {
+                    self.set_finalizers(&kind, &job, Value::Null).await;
+                }
+            }
         }
     }
 
