@@ -1,12 +1,14 @@
 //! The parts of the controller for Kueue's API: flags, addresses and servers.
 //!
 //! - `embedded`: all parts for a cluster in this process
+//! - `installed`: the plan in the place of an installation of Kueue
 //! - `parts`: what the process does, by name
 //! - `options`: what the configuration says about the plan and about metrics
 //! - `jobs`: what it says about jobs
 //! - `lease`: the lease of Kueue
 
 mod embedded;
+mod installed;
 mod jobs;
 mod lease;
 mod options;

@@ -15,6 +15,7 @@ mod install;
 mod kubeconfig;
 mod kueue;
 mod lease_thread;
+mod migrate;
 mod packing;
 mod page;
 mod plan;
@@ -85,6 +86,8 @@ enum Command {
     Queue(change::QueueArgs),
     /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
     Plan(plan::Args),
+    /// Say what would happen to what Kueue or MCAD runs in a cluster, if Muster took their place.
+    Migrate(migrate::Args),
     /// Remove Muster's scheduling gates from pods and pod templates, when Muster is given up.
     Release(release::Args),
     /// Print the objects that install Muster in a cluster: those of the Helm chart.
@@ -139,6 +142,7 @@ async fn main() -> ExitCode {
         Command::Prioritize(args) => change::prioritize(args).await,
         Command::Queue(args) => change::run_queue(args).await,
         Command::Plan(args) => plan::run(args).await,
+        Command::Migrate(args) => migrate::run(args).await,
         Command::Release(args) => done(release::run(args).await),
         Command::Install(args) => done(install::run(*args)),
         Command::Uninstall(args) => done(uninstall::run(args).await),

@@ -43,15 +43,24 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// The file in `v1beta2`, without defaults.
+    ///
+    /// # Errors
+    /// It has another version, or a field that its version does not have.
+    pub fn in_v1beta2(mut document: Value) -> Result<Value, ConfigError> {
+        if is_v1beta1(&document)? {
+            v1beta1::convert(&mut document)?;
+        }
+        Ok(document)
+    }
+
     /// Reads a configuration. `namespace` is that of the controller, unless the file names one.
     ///
     /// # Errors
     /// All that is wrong; after an unknown field or a wrong type only the first.
-    pub fn parse(mut document: Value, namespace: &str) -> Result<Self, Vec<ConfigError>> {
+    pub fn parse(document: Value, namespace: &str) -> Result<Self, Vec<ConfigError>> {
         let is_old = is_v1beta1(&document).map_err(|error| vec![error])?;
-        if is_old {
-            v1beta1::convert(&mut document).map_err(|error| vec![error])?;
-        }
+        let document = Self::in_v1beta2(document).map_err(|error| vec![error])?;
         let mut fields: Fields = serde_path_to_error::deserialize(document).map_err(|error| {
             vec![ConfigError { path: error.path().to_string(), problem: error.into_inner().to_string() }]
         })?;

@@ -35,8 +35,24 @@ pub(super) fn convert(document: &mut Value) -> Result<(), ConfigError> {
         wait.insert("blockAdmission".into(), true.into());
     }
     is_enabled(document, "fairSharing")?;
+    write_defaults(document);
     document["apiVersion"] = json!("config.kueue.x-k8s.io/v1beta2");
     Ok(())
+}
+
+/// Writes out the defaults that v1beta2 has otherwise.
+fn write_defaults(document: &mut Value) {
+    let strategies = json!(["LessThanOrEqualToFinalShare", "LessThanInitialShare"]);
+    let defaults =
+        [("waitForPodsReady", "timeout", json!("5m0s")), ("fairSharing", "preemptionStrategies", strategies)];
+    for (section, field, default) in defaults {
+        if let Some(fields) = document.get_mut(section).and_then(Value::as_object_mut) {
+            let is_empty = |value: &mut Value| value.is_null() || *value == json!([]);
+            if fields.get_mut(field).is_none_or(is_empty) {
+                fields.insert(field.into(), default);
+            }
+        }
+    }
 }
 
 /// Removes the field `enable` of a section, and the section if it is not enabled. In v1beta2, the section is enabled by

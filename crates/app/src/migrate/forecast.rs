@@ -1,0 +1,225 @@
+//! What a controller would decide about a cluster now: the same code on the same observations, without a write. It needs the rights to
+//! list and watch what the controller reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use controllers::{Config, GangReport, GangStatus, Observer, WorkloadReportPhase, WrapperPhase};
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, items, text};
+use super::finding::Subject;
+
+/// What becomes of a gang, from the worst on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    /// It runs, and would be stopped for another one.
+    Evicted,
+    /// It fails as soon as a controller sees it.
+    Fails,
+    /// It does not fit on empty nodes and unused quota.
+    NeverFits,
+    /// It cannot be queued.
+    NotQueued,
+    /// It starts when others, which are evicted for it, have ended.
+    TakesOver,
+    /// It waits.
+    Waits,
+    /// It waits today, and would start at once.
+    Starts,
+    /// It is being stopped already.
+    Stops,
+    /// It runs or holds quota, and would go on.
+    RunsOn,
+    /// It has ended.
+    Ended,
+}
+
+impl Fate {
+    /// All, in the order of a report.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::RunsOn,
+        Self::Starts,
+        Self::Waits,
+        Self::TakesOver,
+        Self::NeverFits,
+        Self::NotQueued,
+        Self::Fails,
+        Self::Evicted,
+        Self::Stops,
+        Self::Ended,
+    ];
+
+    /// Its name in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Evicted => "evicted",
+            Self::Fails => "fails",
+            Self::NeverFits => "neverFits",
+            Self::NotQueued => "notQueued",
+            Self::TakesOver => "takesOver",
+            Self::Waits => "waits",
+            Self::Starts => "starts",
+            Self::Stops => "stops",
+            Self::RunsOn => "runsOn",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// What it is of several gangs.
+    pub(crate) fn of_several(self) -> &'static str {
+        match self {
+            Self::Evicted => "would be evicted",
+            Self::Fails => "would fail",
+            Self::NeverFits => "can never start on these nodes and quotas",
+            Self::NotQueued => "cannot be queued",
+            Self::TakesOver => "would start in the place of others",
+            Self::Waits => "wait",
+            Self::Starts => "would start at once",
+            Self::Stops => "are being stopped already",
+            Self::RunsOn => "run on as they are",
+            Self::Ended => "have ended",
+        }
+    }
+
+    /// Whether its gangs are named in a report, with the reason.
+    pub(crate) fn is_named(self) -> bool {
+        matches!(self, Self::Evicted | Self::Fails | Self::NeverFits | Self::NotQueued | Self::TakesOver)
+    }
+}
+
+/// What becomes of one gang.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Prediction {
+    pub(crate) subject: Subject,
+    pub(crate) fate: Fate,
+    /// Why; empty for nothing.
+    pub(crate) why: String,
+}
+
+/// What becomes of all gangs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Forecast {
+    /// It could not be made, for this reason.
+    Skipped(String),
+    /// By namespace and name.
+    Made(Vec<Prediction>),
+}
+
+impl Forecast {
+    /// Plans the cluster as a controller with this configuration would.
+    pub(crate) async fn of(client: Client, config: Config, cluster: &Cluster) -> Self {
+        let observer = match Observer::of(client, config).await {
+            Ok(observer) => observer,
+            Err(error) => return Self::Skipped(error.to_string()),
+        };
+        let reports = observer.all(None);
+        observer.close().await;
+        let holding = holding(cluster);
+        Self::Made(reports.iter().map(|report| prediction(report, &holding)).collect())
+    }
+
+    /// The gangs of a fate.
+    pub(crate) fn of_fate(&self, fate: Fate) -> Vec<&Prediction> {
+        match self {
+            Self::Skipped(_) => Vec::new(),
+            Self::Made(all) => all.iter().filter(|known| known.fate == fate).collect(),
+        }
+    }
+
+    /// The forecast in JSON.
+    pub(crate) fn value(&self) -> Value {
+        let Self::Made(all) = self else {
+            let Self::Skipped(why) = self else { return Value::Null };
+            return json!({"skipped": why});
+        };
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for prediction in all {
+            *counts.entry(prediction.fate.name()).or_default() += 1;
+        }
+        let gangs: Vec<Value> = all.iter().map(Prediction::value).collect();
+        json!({"counts": counts, "gangs": gangs})
+    }
+}
+
+impl Prediction {
+    fn value(&self) -> Value {
+        let Subject { kind, namespace, name } = &self.subject;
+        json!({"kind": kind, "namespace": namespace, "name": name, "fate": self.fate.name(), "why": self.why})
+    }
+}
+
+/// The gangs that run or hold quota now: kind, namespace and name.
+fn holding(cluster: &Cluster) -> BTreeSet<(String, String, String)> {
+    let mut found = BTreeSet::new();
+    let resources = api::appwrapper::Group::ALL.map(api::appwrapper::Group::resource);
+    for resource in resources.into_iter().chain(["workloads.kueue.x-k8s.io".to_owned()]) {
+        for object in cluster.of(&resource) {
+            let conditions = items(&object["status"]["conditions"]);
+            let has_quota = conditions
+                .into_iter()
+                .any(|known| known["type"] == "QuotaReserved" && known["status"] == "True");
+            if has_quota || object["status"]["canrun"] == true {
+                let meta = &object["metadata"];
+                found.insert((
+                    resource.clone(),
+                    text(&meta["namespace"]).to_owned(),
+                    text(&meta["name"]).to_owned(),
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn prediction(report: &GangReport, holding: &BTreeSet<(String, String, String)>) -> Prediction {
+    let key = report.key();
+    let held = holding.contains(&(key.kind.clone(), key.namespace.clone(), key.name.clone()));
+    let (kind, (fate, why)) = match report {
+        GangReport::Wrapper(report) => ("AppWrapper", of_wrapper(&report.phase, held)),
+        GangReport::Workload(report) => ("Workload", of_workload(&report.phase, held)),
+    };
+    let subject = Subject { kind: kind.into(), namespace: key.namespace.clone(), name: key.name.clone() };
+    Prediction { subject, fate, why }
+}
+
+fn of_wrapper(phase: &WrapperPhase, held: bool) -> (Fate, String) {
+    match phase {
+        WrapperPhase::Queued(status) => of_status(status, held),
+        WrapperPhase::NotQueued(causes) => (Fate::NotQueued, causes.join("; ")),
+        WrapperPhase::Fails(cause) => (Fate::Fails, cause.clone()),
+        WrapperPhase::Stopping(cause) => (Fate::Stops, cause.clone()),
+        WrapperPhase::Ended(_, text) => (Fate::Ended, text.clone()),
+    }
+}
+
+fn of_workload(phase: &WorkloadReportPhase, held: bool) -> (Fate, String) {
+    let goes_on = if held { Fate::RunsOn } else { Fate::Starts };
+    match phase {
+        WorkloadReportPhase::Pending(Some(status)) => of_status(status, held),
+        WorkloadReportPhase::Pending(None) => (Fate::Waits, String::new()),
+        WorkloadReportPhase::NotQueued(causes) => (Fate::NotQueued, causes.join("; ")),
+        WorkloadReportPhase::Holds(_) => (goes_on, String::new()),
+        // Another gang is named only for an eviction that the plan decides; others are under way.
+        WorkloadReportPhase::Stopping(cause) if cause.starts_with("it is preempted by ") => {
+            (Fate::Evicted, cause.clone())
+        }
+        WorkloadReportPhase::Stopping(cause) => (Fate::Stops, cause.clone()),
+        WorkloadReportPhase::Ended(cause) => (Fate::Ended, cause.clone()),
+    }
+}
+
+fn of_status(status: &GangStatus, held: bool) -> (Fate, String) {
+    match status {
+        GangStatus::Pending(wait) if wait.is_never => (Fate::NeverFits, wait.shortage.to_string()),
+        GangStatus::Pending(wait) => (Fate::Waits, wait.shortage.to_string()),
+        GangStatus::Preempting { victims, .. } => {
+            let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
+            (Fate::TakesOver, format!("when {} have ended", victims.join(", ")))
+        }
+        GangStatus::Preempted { to } => (Fate::Evicted, format!("it is preempted by {to}")),
+        GangStatus::New | GangStatus::Running { .. } => {
+            (if held { Fate::RunsOn } else { Fate::Starts }, String::new())
+        }
+    }
+}
