@@ -120,7 +120,8 @@ impl Checked {
         let wrappers = wrappers::wrappers(&cluster, &systems, is_queued_kind);
         findings.extend(wrappers.findings.iter().cloned());
         let is_codeflare = wrappers.groups.contains(&api::appwrapper::Group::Codeflare);
-        if is_queued_kind && is_codeflare && deployment(Software::Mcad).is_some() {
+        let manages_wrappers = wrappers.are_there || deployment(Software::Mcad).is_some();
+        if is_queued_kind && is_codeflare && manages_wrappers {
             let what =
                 "is a kind of jobs of Kueue, and MCAD manages the same group: one controller cannot do both";
             let remedy =
@@ -134,6 +135,7 @@ impl Checked {
             kueue: kueue.as_ref(),
             provisions: objects::provisions(&cluster),
             mcad: &mcad,
+            has_wrappers: wrappers.are_there,
             groups: &wrappers.groups,
             wraps: &wrappers.wraps,
         };

@@ -30,12 +30,12 @@ pub(crate) enum Resource {
 /// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unread {
-    /// The resource, with its group.
+    /// The resource with its group; of a single object also its namespace and name.
     pub(crate) resource: String,
     /// The message of the API server.
     pub(crate) why: String,
-    /// Whether a right is missing.
-    pub(crate) is_forbidden: bool,
+    /// The verb that the user has no right to, if this is why.
+    pub(crate) lacks: Option<&'static str>,
 }
 
 /// What was read of a cluster.

@@ -22,6 +22,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) kueue: Option<&'a Settings>,
     pub(crate) provisions: bool,
     pub(crate) mcad: &'a McadSettings,
+    /// There are AppWrappers that Muster would manage.
+    pub(crate) has_wrappers: bool,
     pub(crate) groups: &'a BTreeSet<Group>,
     pub(crate) wraps: &'a Wraps,
 }
@@ -49,7 +51,8 @@ impl Plan<'_> {
     pub(crate) fn commands(&self) -> Option<Commands> {
         let kueue = self.kueue.zip(self.deployment(Software::Kueue));
         let mcad = self.deployment(Software::Mcad);
-        let section = match (kueue.is_some(), mcad.is_some()) {
+        let manages_wrappers = mcad.is_some() || self.has_wrappers;
+        let section = match (kueue.is_some(), manages_wrappers) {
             (true, true) => "In Kueue's place, and in MCAD's",
             (true, false) => "In Kueue's place",
             (false, true) => "In MCAD's place",
@@ -59,9 +62,10 @@ impl Plan<'_> {
         let namespace = kueue.map_or("muster-system", |(_, found)| &found.namespace);
         let create = if kueue.is_some() { "" } else { " --create-namespace" };
         let mut words = vec![format!("helm install muster charts/muster --namespace {namespace}{create}")];
-        match mcad {
-            Some(_) => words.extend(self.of_wrappers()),
-            None => words.push("--set appWrappers.enabled=false".into()),
+        if manages_wrappers {
+            words.extend(self.of_wrappers());
+        } else {
+            words.push("--set appWrappers.enabled=false".into());
         }
         if let Some((settings, deployment)) = kueue {
             words.extend(self.of_kueue(settings, deployment));

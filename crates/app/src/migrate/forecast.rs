@@ -4,11 +4,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use controllers::{Config, GangReport, GangStatus, Observer, WorkloadReportPhase, WrapperPhase};
-use kube::Client;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, items, text};
 use super::finding::Subject;
+
+/// What a plan of Workloads reads of Kueue's API.
+const QUEUES: [&str; 8] = [
+    "resourceflavors",
+    "topologies",
+    "cohorts",
+    "clusterqueues",
+    "localqueues",
+    "admissionchecks",
+    "workloadpriorityclasses",
+    "workloads",
+];
 
 /// What becomes of a gang, from the worst on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,19 +82,19 @@ impl Fate {
         }
     }
 
-    /// What it is of several gangs.
-    pub(crate) fn of_several(self) -> &'static str {
+    /// What is said of its gangs.
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Evicted => "would be evicted",
             Self::Fails => "would fail",
             Self::NeverFits => "can never start on these nodes and quotas",
             Self::NotQueued => "cannot be queued",
             Self::TakesOver => "would start in the place of others",
-            Self::Waits => "wait",
+            Self::Waits => "waits",
             Self::Starts => "would start at once",
-            Self::Stops => "are being stopped already",
-            Self::RunsOn => "run on as they are",
-            Self::Ended => "have ended",
+            Self::Stops => "is being stopped already",
+            Self::RunsOn => "runs on as it is",
+            Self::Ended => "has ended",
         }
     }
 
@@ -109,6 +125,12 @@ pub(crate) enum Forecast {
 impl Forecast {
     /// Plans the cluster as a controller with this configuration would.
     pub(crate) async fn of(client: Client, config: Config, cluster: &Cluster) -> Self {
+        // A watch that is not allowed would be tried again and again.
+        match missing_rights(&client, &config).await {
+            Ok(missing) if missing.is_empty() => {}
+            Ok(missing) => return Self::Skipped(format!("no right to {}", missing.join(", "))),
+            Err(error) => return Self::Skipped(format!("the rights of the user are not known: {error}")),
+        }
         let observer = match Observer::of(client, config).await {
             Ok(observer) => observer,
             Err(error) => return Self::Skipped(error.to_string()),
@@ -147,6 +169,47 @@ impl Prediction {
         let Subject { kind, namespace, name } = &self.subject;
         json!({"kind": kind, "namespace": namespace, "name": name, "fate": self.fate.name(), "why": self.why})
     }
+}
+
+/// The rights to read what a controller plans that the user does not have, as `VERB RESOURCE`.
+async fn missing_rights(client: &Client, config: &Config) -> Result<Vec<String>, kube::Error> {
+    let mut read: Vec<(&str, &str)> = vec![
+        ("", "nodes"),
+        ("", "namespaces"),
+        ("", "pods"),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ];
+    read.extend(config.groups.iter().map(|group| (group.name(), api::appwrapper::PLURAL)));
+    if config.kueue == controllers::Kueue::Scheduler {
+        read.extend(QUEUES.map(|plural| (api::kueue::GROUP, plural)));
+    }
+    let mut missing = Vec::new();
+    for (group, plural) in read {
+        for verb in ["list", "watch"] {
+            if !may(client, verb, group, plural).await? {
+                let dot = if group.is_empty() { "" } else { "." };
+                missing.push(format!("{verb} {plural}{dot}{group}"));
+            }
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether the user may do this in all namespaces. The API server stores no such review.
+async fn may(client: &Client, verb: &str, group: &str, plural: &str) -> Result<bool, kube::Error> {
+    let attributes = ResourceAttributes {
+        verb: Some(verb.into()),
+        group: Some(group.into()),
+        resource: Some(plural.into()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 /// The gangs that run or hold quota now: kind, namespace and name.

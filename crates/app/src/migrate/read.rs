@@ -19,6 +19,8 @@ use crate::connection::{objects, resource};
 
 /// Objects of a page.
 const PAGE: u32 = 500;
+/// Before the name of a resource: its objects with a queue.
+const QUEUED: &str = "queued ";
 /// The Service of Kueue's webhooks.
 pub(crate) const WEBHOOK_SERVICE: &str = "kueue-webhook-service";
 
@@ -84,7 +86,7 @@ impl Reader<'_> {
                 self.cluster.add(name, found.into_iter().map(typed).collect());
                 Ok(())
             }
-            Err(error) => self.note(name, error),
+            Err(error) => self.note(name.trim_start_matches(QUEUED), "list", error),
         }
     }
 
@@ -103,18 +105,18 @@ impl Reader<'_> {
                 self.cluster.add(name, found.iter().map(|found| json!(found)).collect());
                 Ok(())
             }
-            Err(error) => self.note(&format!("{name} {namespace}/{object}"), error),
+            Err(error) => self.note(&format!("{name} {namespace}/{object}"), "get", error),
         }
     }
 
     /// Notes what the API server does not give. A resource that it does not serve is none.
-    fn note(&mut self, resource: &str, error: Error) -> Result<()> {
+    fn note(&mut self, resource: &str, verb: &'static str, error: Error) -> Result<()> {
         let Error::Api(status) = error else {
             return Err(error).with_context(|| format!("cannot read {resource}"));
         };
         if status.code != 404 {
-            let (resource, is_forbidden) = (resource.to_owned(), status.code == 403);
-            self.cluster.unread.push(Unread { resource, why: status.message, is_forbidden });
+            let (resource, lacks) = (resource.to_owned(), (status.code == 403).then_some(verb));
+            self.cluster.unread.push(Unread { resource, why: status.message, lacks });
         }
         Ok(())
     }
@@ -221,7 +223,7 @@ impl Reader<'_> {
                 Ok(found) => found.resources,
                 Err(Error::Api(status)) if status.code == 404 => Vec::new(),
                 Err(error) => {
-                    self.note(&format!("the kinds of {version}"), error)?;
+                    self.note(&format!("the kinds of {version}"), "get", error)?;
                     continue;
                 }
             };
@@ -240,7 +242,7 @@ impl Reader<'_> {
 
 /// The name under which the jobs of a kind are kept: those that have a queue.
 pub(crate) fn job_resource(plural: &str, group: &str) -> String {
-    format!("queued {plural}.{group}")
+    if group.is_empty() { format!("{QUEUED}{plural}") } else { format!("{QUEUED}{plural}.{group}") }
 }
 
 /// Whether a group and version can be a part of a path.

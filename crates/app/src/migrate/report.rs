@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::Checked;
+use super::cluster::{DEFINITIONS, DEPLOYMENTS};
 use super::finding::{Finding, Outcome};
 use super::forecast::{Fate, Forecast, Prediction};
 
@@ -30,9 +31,11 @@ impl Checked {
 
     /// All that was found.
     pub(crate) fn value(&self) -> Value {
-        let unread = self.cluster.unread.iter().map(|unread| {
-            json!({"resource": unread.resource, "why": unread.why, "isForbidden": unread.is_forbidden})
-        });
+        let unread = self
+            .cluster
+            .unread
+            .iter()
+            .map(|unread| json!({"resource": unread.resource, "why": unread.why, "lacks": unread.lacks}));
         json!({
             "systems": self.systems.iter().map(super::systems::System::value).collect::<Vec<_>>(),
             "findings": self.findings.iter().map(Finding::value).collect::<Vec<_>>(),
@@ -47,8 +50,7 @@ impl Checked {
     pub(crate) fn text(&self) -> String {
         let mut out = Sections::default();
         if self.systems.is_empty() {
-            out.line(0, "Neither Kueue, MCAD nor the controller of AppWrappers 1.2 was found: no Deployment and no definition of theirs.");
-            out.line(0, "Nothing has to be taken over: install Muster as docs/install.md says.");
+            self.nothing(&mut out);
         } else {
             out.heading("Found");
             for system in &self.systems {
@@ -68,7 +70,7 @@ impl Checked {
         if let Some(commands) = &self.commands {
             out.heading(&format!("Commands (docs/install.md, \"{}\")", commands.section));
             for line in &commands.lines {
-                out.line(1, line);
+                out.line(1, &line.replace('\n', "\n  "));
             }
         }
         if !self.systems.is_empty() {
@@ -110,12 +112,33 @@ impl Checked {
             return;
         }
         out.heading("Not checked");
-        for unread in &self.cluster.unread {
+        for unread in self.cluster.unread.iter().filter(|unread| unread.lacks.is_none()) {
             out.line(1, &format!("{}: {}", unread.resource, unread.why));
         }
-        if self.cluster.unread.iter().any(|unread| unread.is_forbidden) {
-            out.line(2, "-> a ClusterRole with the verbs get and list for these resources gives the right; cluster-admin has it");
+        for verb in ["list", "get"] {
+            let lacking = self.cluster.unread.iter().filter(|unread| unread.lacks == Some(verb));
+            let names: Vec<&str> = lacking.map(|unread| unread.resource.as_str()).collect();
+            if !names.is_empty() {
+                out.line(1, &format!("no right to {verb} {}", names.join(", ")));
+                out.line(
+                    2,
+                    &format!(
+                        "-> a ClusterRole with the verb {verb} for these resources; cluster-admin has it"
+                    ),
+                );
+            }
         }
+    }
+
+    /// That nothing was found, or not looked for.
+    fn nothing(&self, out: &mut Sections) {
+        let is_unread = |name: &str| self.cluster.unread.iter().any(|unread| unread.resource == name);
+        if is_unread(DEPLOYMENTS) && is_unread(DEFINITIONS) {
+            out.line(0, "Whether Kueue, MCAD or the controller of AppWrappers 1.2 is there is not known: neither Deployments nor definitions may be listed.");
+            return;
+        }
+        out.line(0, "Neither Kueue, MCAD nor the controller of AppWrappers 1.2 was found: no Deployment and no definition of theirs.");
+        out.line(0, "Nothing has to be taken over: install Muster as docs/install.md says.");
     }
 }
 
@@ -127,7 +150,7 @@ fn predictions(out: &mut Sections, forecast: &Forecast) {
             out.line(1, &format!("not made: {why}"));
             out.line(
                 2,
-                "-> it needs the verbs list and watch for nodes, pods, namespaces and the queued kinds",
+                "-> run this check with the verbs list and watch for what a controller reads, as cluster-admin has them",
             );
             return;
         }
@@ -140,11 +163,11 @@ fn predictions(out: &mut Sections, forecast: &Forecast) {
         let counted = Fate::ALL.into_iter().filter_map(|fate| {
             let of = forecast.of_fate(fate);
             let count = of.iter().filter(|known| known.subject.kind == kind).count();
-            (count > 0).then(|| format!("{} {}", grouped(count), fate.of_several()))
+            (count > 0).then(|| format!("{} ({})", fate.text(), grouped(count)))
         });
         let counted: Vec<String> = counted.collect();
         if !counted.is_empty() {
-            out.line(1, &format!("{kind}s: {}", counted.join(", ")));
+            out.line(1, &format!("{kind}: {}", counted.join(", ")));
         }
     }
     if forecast.of_fate(Fate::Evicted).is_empty() {
@@ -167,7 +190,7 @@ fn reasons(out: &mut Sections, fate: Fate, gangs: &[&Prediction]) {
         groups.entry((&gang.subject.kind, &gang.why)).or_default().push(gang.subject.named());
     }
     for ((kind, why), names) in groups {
-        out.line(1, &format!("{kind} {} {}: {why}", listed(&names), fate.of_several()));
+        out.line(1, &format!("{kind} {} {}: {why}", listed(&names), fate.text()));
     }
 }
 

@@ -280,7 +280,7 @@ impl Settings {
         if let Some(fields) = rest.as_object_mut() {
             fields.remove("frameworks");
         }
-        let what = "are managed as in Kueue";
+        let what = "the kinds of jobs are managed as in Kueue";
         self.findings.push(Finding::set(setting("integrations.frameworks"), what, "kueue.jobs"));
         let external: Vec<&str> = items(&value["externalFrameworks"]).map(text).collect();
         if !external.is_empty() {

@@ -115,7 +115,38 @@ fn assert_told(checked: &Checked, name: &str, outcome: Outcome, text: &str) {
     assert!(is_told, "{name}: {outcome:?} {text}: {found:?}");
 }
 
+/// The values of the command, as Helm reads them.
+fn values(command: &str) -> Vec<Value> {
+    let command = command.replace("\\\n", " ");
+    let mut found = Vec::new();
+    for (flag, is_json) in [("--set-json ", true), ("--set ", false)] {
+        for rest in command.split(flag).skip(1) {
+            let word = rest.split(" --set").next().unwrap().trim();
+            let text = word.replace('\'', "");
+            found.push(match text.split_once('=').filter(|_| is_json) {
+                Some((path, value)) => {
+                    let names = path.split('.').rev();
+                    names.fold(serde_json::from_str(value).unwrap(), |value, name| json!({name: value}))
+                }
+                None => chart::assignment(&text).unwrap(),
+            });
+        }
+    }
+    found
+}
+
+/// The command, whose values the chart takes.
+#[track_caller]
 fn command(checked: &Checked) -> String {
+    let command = lines(checked);
+    let namespace = if command.contains("inPlace") { "kueue-system" } else { "muster-system" };
+    let release = chart::Release { name: "muster".into(), namespace: namespace.into() };
+    let chart = chart::Chart::new(&release, values(&command)).and_then(|chart| chart.objects());
+    assert!(chart.is_ok(), "{command}: {chart:?}");
+    command
+}
+
+fn lines(checked: &Checked) -> String {
     checked.commands.as_ref().map(|commands| commands.lines.join("\n")).unwrap_or_default()
 }
 
@@ -582,14 +613,12 @@ fn what_could_not_be_read_is_named_and_the_rest_is_checked() {
     let mut cluster = kueue(&format!("{CONFIGURATION}waitForPodsReady: {{timeout: 5m}}\n"));
     let why = "clusterqueues.kueue.x-k8s.io is forbidden: User \"u\" cannot list resource \"clusterqueues\""
         .to_owned();
-    cluster.unread.push(Unread { resource: "clusterqueues.kueue.x-k8s.io".into(), why, is_forbidden: true });
+    cluster.unread.push(Unread { resource: "clusterqueues.kueue.x-k8s.io".into(), why, lacks: Some("list") });
     cluster.add("workloads.kueue.x-k8s.io", vec![kueue_object("Workload", "w", json!({}))]);
     let checked = check(cluster);
     let text = checked.text();
-    assert!(
-        text.contains("cannot list resource \"clusterqueues\"\n    -> a ClusterRole with the verbs"),
-        "{text}"
-    );
+    let told = "no right to list clusterqueues.kueue.x-k8s.io\n    -> a ClusterRole with the verb list";
+    assert!(text.contains(told), "{text}");
     assert_told(&checked, "w", Outcome::Kept, "keeps its place");
     assert_eq!(checked.exit_code(), 3);
 }
@@ -610,7 +639,7 @@ fn odd_objects_lose_nothing() {
     let mut names = BTreeSet::new();
     let kinds = api::kueue::kinds::KINDS.iter().map(|kind| (kind.resource(), kind.kind));
     let wrappers = api::appwrapper::Group::ALL.map(|group| (group.resource(), "AppWrapper"));
-    let jobs = [("queued pods.".to_owned(), "Pod"), ("queued deployments.apps".to_owned(), "Deployment")];
+    let jobs = [("queued pods".to_owned(), "Pod"), ("queued deployments.apps".to_owned(), "Deployment")];
     for (resource, kind) in kinds.chain(wrappers).chain(jobs) {
         for (at, rest) in odd.iter().enumerate() {
             let name = format!("{}-{at}", resource.replace(' ', "-"));
@@ -629,4 +658,39 @@ fn odd_objects_lose_nothing() {
     assert!(lost.is_empty(), "{lost:?}");
     assert_ne!(checked.exit_code(), 0);
     assert!(checked.text().contains("Not served by Muster"));
+}
+
+#[test]
+fn app_wrappers_without_their_controller_are_managed_by_muster() {
+    let mut cluster = Cluster::default();
+    let of = definition("appwrappers.workload.codeflare.dev", &["v1beta1"]);
+    cluster.add("customresourcedefinitions.apiextensions.k8s.io", vec![of]);
+    let mut left = wrapper("left", Value::Null, json!([job("1")]));
+    left["apiVersion"] = "workload.codeflare.dev/v1beta1".into();
+    cluster.add("appwrappers.workload.codeflare.dev", vec![left]);
+    let checked = check(cluster);
+    assert_eq!(
+        command(&checked),
+        "helm install muster charts/muster --namespace muster-system --create-namespace"
+    );
+    assert!(checked.text().contains("MCAD: no Deployment of it was found"), "{}", checked.text());
+}
+
+#[test]
+fn without_the_right_to_look_nothing_is_said_to_be_missing() {
+    let mut cluster = Cluster::default();
+    for resource in ["deployments.apps", "customresourcedefinitions.apiextensions.k8s.io"] {
+        cluster.unread.push(Unread {
+            resource: resource.into(),
+            why: "forbidden".into(),
+            lacks: Some("list"),
+        });
+    }
+    let checked = check(cluster);
+    let text = checked.text();
+    assert!(
+        text.starts_with("Whether Kueue, MCAD or the controller of AppWrappers 1.2 is there is not known"),
+        "{text}"
+    );
+    assert_eq!(checked.exit_code(), 3);
 }

@@ -27,8 +27,10 @@ pub(crate) fn default_wraps() -> Wraps {
 #[derive(Debug, Default)]
 pub(crate) struct Wrappers {
     pub(crate) findings: Vec<Finding>,
-    /// The groups with AppWrappers that Muster would manage.
+    /// The groups that Muster would manage: those with AppWrappers, or with definitions.
     pub(crate) groups: BTreeSet<Group>,
+    /// Whether there are AppWrappers that it would manage.
+    pub(crate) are_there: bool,
     /// Kinds beyond those that the chart permits.
     pub(crate) wraps: Wraps,
 }
@@ -47,6 +49,7 @@ pub(crate) fn wrappers(cluster: &Cluster, systems: &[System], is_queued_kind: bo
                 continue;
             }
             found.groups.insert(group);
+            found.are_there = true;
             let spec = Spec::read(&wrapper["spec"], text(&wrapper["metadata"]["name"]));
             let status: Status = serde_json::from_value(wrapper["status"].clone()).unwrap_or_default();
             let unpermitted = spec.as_ref().map(|spec| unpermitted(cluster, spec, &permitted));
@@ -63,7 +66,8 @@ pub(crate) fn wrappers(cluster: &Cluster, systems: &[System], is_queued_kind: bo
             }
         }
     }
-    if found.findings.iter().any(|finding| finding.what == WAITS) {
+    let has_mcad = find(systems, Software::Mcad).is_some_and(|mcad| mcad.deployment.is_some());
+    if has_mcad && found.findings.iter().any(|finding| finding.what == WAITS) {
         let what = "MCAD 1.40 tries AppWrappers as they arrive; Muster queues them by priority, then by age";
         found.findings.push(Finding::differs(Subject::new("Setting", "order of the queue"), what));
     }

@@ -3,6 +3,7 @@
 mod commands;
 mod common;
 mod get;
+mod migrate;
 mod mistakes;
 mod page;
 mod pending_workloads;
