@@ -1,4 +1,4 @@
-//! The settings of MCAD: its flags, its environment and its ConfigMap, as values of the chart. After
+//! The settings of MCAD: its flags, its environment and its `ConfigMap`, as values of the chart. After
 //! `cmd/kar-controllers/app/options` of MCAD 1.40.
 
 use std::collections::BTreeMap;
@@ -55,11 +55,7 @@ pub(crate) fn settings(cluster: &Cluster, deployment: &Deployment) -> McadSettin
         let what = "its settings could not be read, so the commands below lack those of its ConfigMap";
         settings.findings.push(Finding::to_do(subject, what, "run this check with the right to get it"));
     }
-    if !settings.quota {
-        settings.findings.extend(unused_trees(cluster));
-    } else {
-        settings.findings.extend(trees(cluster));
-    }
+    settings.findings.extend(if settings.quota { trees(cluster) } else { unused_trees(cluster) });
     settings
 }
 

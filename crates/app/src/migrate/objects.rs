@@ -13,13 +13,13 @@ use super::finding::{Finding, Subject};
 use super::read::job_resource;
 use super::settings::Settings;
 
-/// The controller of the admission checks of MultiKueue.
+/// The controller of the admission checks of `MultiKueue`.
 const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// The most groups of a `LeaderWorkerSet` that get Workloads.
 const GROUPS_MAX: u64 = 1_000;
 const CHECKS: &str = "admissionchecks.kueue.x-k8s.io";
 
-/// The names of the admission checks that MultiKueue answers.
+/// The names of the admission checks that `MultiKueue` answers.
 pub(crate) fn remote_checks(cluster: &Cluster) -> BTreeSet<&str> {
     let of_multikueue = |check: &&Value| check["spec"]["controllerName"] == MULTIKUEUE;
     cluster.of(CHECKS).iter().filter(of_multikueue).map(|check| text(&check["metadata"]["name"])).collect()
@@ -44,9 +44,9 @@ pub(crate) fn findings(cluster: &Cluster, settings: &Settings) -> Vec<Finding> {
 }
 
 struct Objects<'a> {
-    /// The names of the admission checks of MultiKueue.
+    /// The names of the admission checks of `MultiKueue`.
     remote: BTreeSet<&'a str>,
-    /// The admission check of MultiKueue of each `ClusterQueue` that has one.
+    /// The admission check of `MultiKueue` of each `ClusterQueue` that has one.
     remote_queues: BTreeMap<&'a str, &'a str>,
     /// The `ClusterQueue` of each `LocalQueue`.
     local_queues: BTreeMap<(&'a str, &'a str), &'a str>,
@@ -177,7 +177,7 @@ impl<'a> Objects<'a> {
         Finding::kept(subject, what)
     }
 
-    /// The admission check of MultiKueue that a Workload has to pass.
+    /// The admission check of `MultiKueue` that a Workload has to pass.
     fn remote_check(&self, subject: &Subject, spec: &Value, status: &Value) -> Option<&str> {
         let own = items(&status["admissionChecks"]).find_map(|check| {
             self.remote.get(text(&check["name"])).copied().filter(|_| check["state"] != "Ready")

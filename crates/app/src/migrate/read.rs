@@ -45,7 +45,7 @@ pub(crate) async fn cluster(client: &Client) -> Result<Cluster> {
     Ok(reader.cluster)
 }
 
-/// The ConfigMaps that the container and the volumes of a pod name.
+/// The `ConfigMap`s that the container and the volumes of a pod name.
 pub(crate) fn config_maps(pods: &Value) -> BTreeSet<&str> {
     let volumes = items(&pods["volumes"]).map(|volume| text(&volume["configMap"]["name"]));
     let containers = || items(&pods["containers"]);
@@ -129,7 +129,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The ConfigMaps of the systems, and the Service of Kueue's webhooks.
+    /// The `ConfigMap`s of the systems, and the Service of Kueue's webhooks.
     async fn settings(&mut self) -> Result<()> {
         for system in systems::systems(&self.cluster) {
             let Some(deployment) = &system.deployment else { continue };
@@ -169,11 +169,12 @@ impl Reader<'_> {
         for kind in JOB_KINDS {
             let name = job_resource(kind.plural, kind.group());
             let resource = resource(kind.api_version, kind.kind, kind.plural);
-            self.selected(&name, &resource, Some(QUEUE_NAME), sizes).await?;
+            self.selected(&name, &resource, Some(QUEUE_NAME), |job| sizes(&job)).await?;
         }
         // The other Deployments were read to find the systems.
         let deployments = resource("apps/v1", "Deployment", "deployments");
-        self.selected(&job_resource("deployments", "apps"), &deployments, Some(QUEUE_NAME), sizes).await
+        self.selected(&job_resource("deployments", "apps"), &deployments, Some(QUEUE_NAME), |job| sizes(&job))
+            .await
     }
 
     /// The AppWrappers of both groups, and the quota trees of MCAD.
@@ -215,9 +216,10 @@ impl Reader<'_> {
         }
         let versions: BTreeSet<String> = kinds.iter().map(|(version, _)| version.clone()).collect();
         for version in versions.into_iter().filter(|version| is_path(version)) {
-            let found = match version.contains('/') {
-                true => self.client.list_api_group_resources(&version).await,
-                false => self.client.list_core_api_resources(&version).await,
+            let found = if version.contains('/') {
+                self.client.list_api_group_resources(&version).await
+            } else {
+                self.client.list_core_api_resources(&version).await
             };
             let known = match found {
                 Ok(found) => found.resources,
@@ -229,10 +231,11 @@ impl Reader<'_> {
             };
             for (version, kind) in kinds.iter().filter(|(of, _)| *of == version) {
                 let resource = known.iter().find(|known| known.kind == *kind && !known.name.contains('/'));
-                let resource = resource.map_or(Resource::Missing, |known| match known.namespaced {
-                    true => Resource::Namespaced(known.name.clone()),
-                    false => Resource::ClusterScoped(known.name.clone()),
-                });
+                let resource = match resource {
+                    None => Resource::Missing,
+                    Some(known) if known.namespaced => Resource::Namespaced(known.name.clone()),
+                    Some(known) => Resource::ClusterScoped(known.name.clone()),
+                };
                 self.cluster.wrapped.insert((version.clone(), kind.clone()), resource);
             }
         }
@@ -264,7 +267,7 @@ fn newer(mut object: Value) -> Value {
 }
 
 /// What is kept of a job.
-fn sizes(job: Value) -> Value {
+fn sizes(job: &Value) -> Value {
     let meta = &job["metadata"];
     let of = ["namespace", "name", "labels", "annotations", "ownerReferences"];
     let meta: Value = of.into_iter().map(|field| (field.to_owned(), meta[field].clone())).collect();

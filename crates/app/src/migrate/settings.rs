@@ -110,7 +110,7 @@ fn default_document() -> Value {
     json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"})
 }
 
-/// The configuration in the ConfigMap that the Deployment mounts, with the subject of that ConfigMap.
+/// The configuration in the `ConfigMap` that the Deployment mounts, with the subject of that `ConfigMap`.
 fn file(cluster: &Cluster, deployment: &Deployment) -> Option<(Subject, Result<Value, String>)> {
     for name in config_maps(&deployment.pods) {
         let Some(map) = cluster.named("configmaps", &deployment.namespace, name) else { continue };

@@ -1,4 +1,5 @@
 //! What is found in clusters that are written down here.
+#![allow(clippy::needless_pass_by_value, reason = "objects are written where they are used")]
 
 use std::collections::BTreeSet;
 
