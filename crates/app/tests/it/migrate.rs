@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Up, request, run};
+use crate::common::{Process, Up, muster, request, run};
 use crate::get::Cluster;
 
 /// The exit code of a check, and what it has printed.
@@ -148,7 +148,7 @@ fn who_may_read_all_gets_all_and_others_are_told_which_rights_are_missing() {
 }
 
 #[test]
-fn gangs_of_mcad_are_planned_as_muster_would() {
+fn what_is_predicted_of_gangs_of_mcad_comes_true() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let running = Up::start(&["--api-only"], dir);
@@ -206,6 +206,19 @@ fn gangs_of_mcad_are_planned_as_muster_would() {
         json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"}),
         Value::Null,
     );
+    let answer = request(&address, &format!("GET {wrappers}/runs"), "").unwrap();
+    let owner: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let reference = json!({"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "name": "runs",
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
+    let labels = json!({"appwrapper.mcad.ibm.com": "runs", "resourceName": "runs"});
+    create(
+        &address,
+        "/apis/batch/v1/namespaces/default/jobs",
+        &json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "runs", "labels": labels, "ownerReferences": [reference]},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i",
+                "resources": {"requests": {"cpu": 2}}}]}}}}),
+    );
     wrapper("fits", 1, json!({"state": "Pending"}), Value::Null);
     wrapper("huge", 9, json!({"state": "Pending"}), Value::Null);
     wrapper("broken", 1, Value::Null, json!({"kind": "Job"}));
@@ -234,5 +247,36 @@ fn gangs_of_mcad_are_planned_as_muster_would() {
     );
     assert!(text.contains("AppWrapper default/broken: fails at once: resources.GenericItems[0].generictemplate: apiVersion is missing"), "{text}");
     assert!(text.contains(r#"--set-json appWrappers.wraps='{"":["configmaps","persistentvolumeclaims","pods","secrets","services"]}'"#), "{text}");
+
+    let flags = [
+        "controller",
+        "--kubeconfig",
+        ".muster/kubeconfig",
+        "--authorization",
+        "none",
+        "--leader-elect=false",
+    ];
+    let mut controller = muster(&flags, dir);
+    controller.args(["--appwrapper-group", "workload.codeflare.dev", "--metrics-bind-address", "0"]);
+    let _controller = Process(controller.spawn().unwrap());
+    let states = || -> Vec<(String, String)> {
+        let answer = request(&address, &format!("GET {wrappers}"), "").unwrap();
+        let list: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| (text(&item["metadata"]["name"]), text(&item["status"]["state"]))).collect()
+    };
+    let expected = [
+        ("broken", "Failed"),
+        ("fits", "Running"),
+        ("huge", "Pending"),
+        ("runs", "Running"),
+        ("secret", "Running"),
+    ];
+    let expected = expected.map(|(name, state)| (name.to_owned(), state.to_owned()));
+    let begin = Instant::now();
+    while states() != expected {
+        assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", states());
+    }
     assert_eq!(running.end(), Some(0));
 }
