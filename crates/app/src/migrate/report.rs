@@ -67,6 +67,10 @@ impl Checked {
         if let Some(forecast) = &self.forecast {
             predictions(&mut out, forecast);
         }
+        if self.commands.is_none() && !self.systems.is_empty() {
+            out.heading("Commands");
+            out.line(1, "none: no Deployment of Kueue or MCAD was found; docs/install.md tells how Muster is installed where neither is");
+        }
         if let Some(commands) = &self.commands {
             out.heading(&format!("Commands (docs/install.md, \"{}\")", commands.section));
             for line in &commands.lines {
@@ -114,6 +118,9 @@ impl Checked {
         out.heading("Not checked");
         for unread in self.cluster.unread.iter().filter(|unread| unread.lacks.is_none()) {
             out.line(1, &format!("{}: {}", unread.resource, unread.why));
+            if unread.why.contains("conversion webhook") {
+                out.line(2, "-> start Kueue for this check: objects are stored in another version, and it converts them");
+            }
         }
         for verb in ["list", "get"] {
             let lacking = self.cluster.unread.iter().filter(|unread| unread.lacks == Some(verb));

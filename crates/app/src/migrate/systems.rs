@@ -1,9 +1,10 @@
 //! The systems that a cluster has: Kueue, MCAD, the controller of AppWrappers 1.2, and Muster; their versions, and whether they run.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::cluster::{API_SERVICES, Cluster, DEFINITIONS, DEPLOYMENTS, WEBHOOKS, items, served, text};
 use super::finding::{Finding, Subject};
+use super::read::WEBHOOK_SERVICE;
 
 /// A system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +86,8 @@ pub(crate) struct Deployment {
     /// How many replicas it is to have.
     pub(crate) wanted: u64,
     pub(crate) ready: u64,
+    /// What would start it again when it is stopped; empty if nothing is known.
+    keeper: String,
     /// The spec of its pods.
     pub(crate) pods: Value,
 }
@@ -135,8 +138,22 @@ fn deployment(cluster: &Cluster, software: Software) -> Option<Deployment> {
         version: version(image(&pods, software)),
         wanted: found["spec"]["replicas"].as_u64().unwrap_or(1),
         ready: found["status"]["readyReplicas"].as_u64().unwrap_or(0),
+        keeper: keeper(&found["metadata"]),
         pods,
     })
+}
+
+/// What keeps an object as it is: its owner, or a tool that applies it from a repository.
+fn keeper(meta: &Value) -> String {
+    let owner = items(&meta["ownerReferences"]).next();
+    if let Some(owner) = owner {
+        return format!("its owner, the {} {},", text(&owner["kind"]), text(&owner["name"]));
+    }
+    let keys = ["labels", "annotations"].into_iter().filter_map(|field| meta[field].as_object());
+    let keys: Vec<&String> = keys.flat_map(Map::keys).collect();
+    let tools = [("argocd.argoproj.io/", "Argo CD"), ("toolkit.fluxcd.io/", "Flux")];
+    let tool = tools.into_iter().find(|(mark, _)| keys.iter().any(|key| key.contains(mark)));
+    tool.map_or_else(String::new, |(_, tool)| tool.into())
 }
 
 fn is_of(deployment: &Value, software: Software) -> bool {
@@ -238,6 +255,9 @@ impl System {
 pub(crate) fn findings(cluster: &Cluster, systems: &[System]) -> Vec<Finding> {
     let mut found: Vec<Finding> = systems.iter().filter_map(other_version).collect();
     found.extend(older_definitions(cluster));
+    found.extend(systems.iter().filter_map(kept_running));
+    found.extend(embedded_mcad(cluster, systems));
+    found.extend(unknown_labels(cluster, systems));
     found.extend(both_run(systems));
     found.extend(webhooks(cluster, systems));
     found.extend(api_services(cluster));
@@ -278,6 +298,41 @@ fn older_definitions(cluster: &Cluster) -> Option<Finding> {
     ))
 }
 
+/// A Deployment that the commands stop, and something else starts again.
+fn kept_running(system: &System) -> Option<Finding> {
+    let keeper = &system.deployment.as_ref()?.keeper;
+    let is_stopped = matches!(system.software, Software::Kueue | Software::Mcad);
+    let what = format!("{keeper} would start it again after the first command");
+    (is_stopped && !keeper.is_empty())
+        .then(|| Finding::to_do(system.subject(), what, "have that scale it to 0, or stop it before"))
+}
+
+/// An operator of CodeFlare that has MCAD in it, and not the controller of AppWrappers `v1beta2`.
+fn embedded_mcad(cluster: &Cluster, systems: &[System]) -> Option<Finding> {
+    let system = find(systems, Software::AppWrapper)?;
+    let is_operator = system.deployment.as_ref()?.name.starts_with("codeflare-operator");
+    let is_new = cluster.serves("appwrappers.workload.codeflare.dev", "v1beta2");
+    let what = "may have MCAD in it, because only AppWrappers v1beta1 are served: both would start the same AppWrappers";
+    (is_operator && !is_new && system.runs())
+        .then(|| Finding::to_do(system.subject(), what, "stop it before Muster is installed"))
+}
+
+/// The Service of Kueue's webhooks, if its labels are not known.
+fn unknown_labels(cluster: &Cluster, systems: &[System]) -> Option<Finding> {
+    let namespace = &find(systems, Software::Kueue)?.deployment.as_ref()?.namespace;
+    if cluster.named("services", namespace, WEBHOOK_SERVICE).is_some() {
+        return None;
+    }
+    let subject =
+        Subject { kind: "Service".into(), namespace: namespace.clone(), name: WEBHOOK_SERVICE.into() };
+    let what = "was not read: the labels that it selects are not known, and the command lacks them";
+    Some(Finding::to_do(
+        subject,
+        what,
+        "set podLabels to its selector; without the Service, install without kueue.inPlace",
+    ))
+}
+
 /// A Muster that runs beside another controller of the same objects.
 fn both_run(systems: &[System]) -> Vec<Finding> {
     if !find(systems, Software::Muster).is_some_and(System::runs) {
@@ -300,7 +355,7 @@ fn webhooks(cluster: &Cluster, systems: &[System]) -> Vec<Finding> {
             items(&configuration["webhooks"]).map(|webhook| text(&webhook["clientConfig"]["service"]["name"]))
         };
         let subject = Subject::of(configuration);
-        if services().any(|service| service == "kueue-webhook-service") {
+        if services().any(|service| service == WEBHOOK_SERVICE) {
             let what = "stays; Muster answers it in Kueue's place, with a certificate of its own where Kueue's is not valid";
             found.push(Finding::kept(subject, what));
         } else if services().any(|service| service.contains("appwrapper-webhook")) {

@@ -301,3 +301,37 @@ fn without_the_right_to_look_nothing_is_said_to_be_missing() {
     );
     assert_eq!(checked.exit_code(), 3);
 }
+
+#[test]
+fn what_starts_kueue_again_or_hides_its_labels_is_named() {
+    for (meta, text) in [
+        (
+            json!({"ownerReferences": [{"kind": "Kueue", "name": "cluster"}]}),
+            "its owner, the Kueue cluster, would start it again",
+        ),
+        (json!({"annotations": {"argocd.argoproj.io/tracking-id": "a"}}), "Argo CD would start it again"),
+        (json!({"labels": {"kustomize.toolkit.fluxcd.io/name": "a"}}), "Flux would start it again"),
+    ] {
+        let mut manager = kueue(CONFIGURATION).of("deployments.apps")[0].clone();
+        manager["metadata"].as_object_mut().unwrap().extend(meta.as_object().unwrap().clone());
+        let mut cluster = Cluster::default();
+        cluster.add("deployments.apps", vec![manager]);
+        let checked = check(cluster);
+        assert_told(&checked, "kueue-controller-manager", Outcome::ToDo, text);
+        assert_told(&checked, "kueue-webhook-service", Outcome::ToDo, "set podLabels to its selector");
+    }
+}
+
+#[test]
+fn an_operator_with_mcad_in_it_is_to_be_stopped() {
+    let mut cluster = Cluster::default();
+    let image = "quay.io/project-codeflare/codeflare-operator:v0.2.3";
+    let name = "codeflare-operator-manager";
+    cluster.add(
+        "deployments.apps",
+        vec![deployment("openshift-operators", name, image, json!({}), Value::Null)],
+    );
+    let of = definition("appwrappers.workload.codeflare.dev", &["v1beta1"]);
+    cluster.add("customresourcedefinitions.apiextensions.k8s.io", vec![of]);
+    assert_told(&check(cluster), name, Outcome::ToDo, "stop it before Muster is installed");
+}

@@ -49,6 +49,12 @@ fn kueue(address: &str) {
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kueue-manager-config"},
             "data": {"controller_manager_config.yaml": file}}),
     );
+    create(
+        address,
+        "/api/v1/namespaces/kueue-system/services",
+        &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kueue-webhook-service"},
+            "spec": {"ports": [{"port": 443}], "selector": {"app.kubernetes.io/name": "kueue"}}}),
+    );
 }
 
 /// The JSON of a check, once it has so many gangs with a fate.
