@@ -78,22 +78,27 @@ fn a_cluster_with_kueue_is_read_page_by_page_and_planned() {
     kueue(&cluster.address);
     cluster.job("first", 2, json!({}));
     await_fate(dir, "runsOn", 1);
-    // More than a page.
-    for number in 0..600 {
+    for number in 0..5 {
         cluster.job(&format!("next-{number}"), 1, json!({}));
     }
-    let found = await_fate(dir, "waits", 600);
+    // More than a page.
+    for number in 0..510 {
+        let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": 1,
+            "metadata": {"name": format!("c{number}")}});
+        cluster.create("/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses", &class);
+    }
+    let found = await_fate(dir, "waits", 5);
     assert_eq!(found["exitCode"], 0, "{found:#}");
     let named = |kind: &str| {
         let findings = found["findings"].as_array().unwrap().iter();
         findings.filter(|finding| finding["kind"] == kind).count()
     };
-    assert_eq!((named("Workload"), named("Job")), (601, 601));
+    assert_eq!((named("Workload"), named("Job"), named("WorkloadPriorityClass")), (6, 6, 510));
     let (code, text) = check(dir, &[]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("Workload (600): waits: it keeps its place by priority and time"), "{text}");
+    assert!(text.contains("Workload (5): waits: it keeps its place by priority and time"), "{text}");
     assert!(
-        text.contains("Workload: runs on as it is (1), waits (600)\n  no gang that runs would be evicted"),
+        text.contains("Workload: runs on as it is (1), waits (5)\n  no gang that runs would be evicted"),
         "{text}"
     );
     assert!(
