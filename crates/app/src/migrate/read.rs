@@ -31,7 +31,7 @@ pub(crate) async fn cluster(client: &Client) -> Result<Cluster> {
     if reader.cluster.of(DEPLOYMENTS).is_empty() {
         reader.known_deployments().await?;
     }
-    reader.all(DEFINITIONS, "apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
+    reader.definitions().await?;
     let kinds = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
     for (name, kind) in WEBHOOKS.into_iter().zip(kinds) {
         reader.all(name, "admissionregistration.k8s.io/v1", kind).await?;
@@ -76,18 +76,24 @@ impl Reader<'_> {
         selector: Option<&str>,
         keep: impl Fn(Value) -> Value,
     ) -> Result<()> {
-        match list(self.client, resource, selector).await {
+        let typed = |mut object: Value| {
+            object["apiVersion"] = json!(resource.api_version);
+            object["kind"] = json!(resource.kind);
+            keep(object)
+        };
+        match list(self.client, resource, selector, typed).await {
             Ok(found) => {
-                let typed = |mut object: Value| {
-                    object["apiVersion"] = json!(resource.api_version);
-                    object["kind"] = json!(resource.kind);
-                    keep(object)
-                };
-                self.cluster.add(name, found.into_iter().map(typed).collect());
+                self.cluster.add(name, found);
                 Ok(())
             }
             Err(error) => self.note(name.trim_start_matches(QUEUED), "list", error),
         }
+    }
+
+    /// The definitions, without their schemas.
+    async fn definitions(&mut self) -> Result<()> {
+        let of = resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+        self.selected(DEFINITIONS, &of, None, |definition| versions(&definition)).await
     }
 
     /// One object.
@@ -263,7 +269,22 @@ fn newer(mut object: Value) -> Value {
     if api::kueue::convert(&mut converted, api::kueue::workload::API_VERSION).is_ok() {
         object = converted;
     }
+    // The templates of its pods are most of a Workload.
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.remove("podSets");
+    }
     object
+}
+
+/// What is kept of a definition: no schemas.
+fn versions(definition: &Value) -> Value {
+    let meta = &definition["metadata"];
+    let versions: Vec<Value> = items(&definition["spec"]["versions"])
+        .map(|version| json!({"name": version["name"], "served": version["served"]}))
+        .collect();
+    json!({"apiVersion": definition["apiVersion"], "kind": definition["kind"],
+        "metadata": {"name": meta["name"], "labels": meta["labels"]}, "spec": {"versions": versions},
+        "status": {"storedVersions": definition["status"]["storedVersions"]}})
 }
 
 /// What is kept of a job.
@@ -276,7 +297,12 @@ fn sizes(job: &Value) -> Value {
 }
 
 /// The objects of a resource, page by page. A list whose pages have expired is read once more, at once.
-async fn list(client: &Client, resource: &ApiResource, selector: Option<&str>) -> Result<Vec<Value>, Error> {
+async fn list(
+    client: &Client,
+    resource: &ApiResource,
+    selector: Option<&str>,
+    keep: impl Fn(Value) -> Value,
+) -> Result<Vec<Value>, Error> {
     let api = objects(client, resource, None);
     let first = selector.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
     let (mut found, mut page) = (Vec::new(), first.clone().limit(PAGE));
@@ -290,7 +316,7 @@ async fn list(client: &Client, resource: &ApiResource, selector: Option<&str>) -
         };
         found.extend(listed.items.into_iter().map(|mut object| {
             object.metadata.managed_fields = None;
-            json!(object)
+            keep(json!(object))
         }));
         match listed.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
