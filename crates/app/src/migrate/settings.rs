@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::kueue::config::Configuration;
+use api::kueue::config::{Configuration, FRAMEWORKS};
 use api::kueue::feature_gates::FeatureGates;
 use serde_json::{Map, Value, json};
 
@@ -82,6 +82,12 @@ pub(crate) struct Settings {
 /// Reads the configuration of Kueue's Deployment.
 pub(crate) fn settings(cluster: &Cluster, deployment: Option<&Deployment>) -> Settings {
     let mut settings = Settings::default();
+    if deployment.is_none() {
+        // Whoever runs Kueue's API here has no configuration to take over, and may manage all kinds of jobs.
+        settings.jobs = FRAMEWORKS.iter().map(|kind| (*kind).to_owned()).collect();
+        settings.document = Some(default_document());
+        return settings;
+    }
     let found = deployment.and_then(|deployment| file(cluster, deployment));
     let document = match found {
         Some((map, Ok(document))) => {

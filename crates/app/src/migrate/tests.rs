@@ -335,3 +335,18 @@ fn an_operator_with_mcad_in_it_is_to_be_stopped() {
     cluster.add("customresourcedefinitions.apiextensions.k8s.io", vec![of]);
     assert_told(&check(cluster), name, Outcome::ToDo, "stop it before Muster is installed");
 }
+
+#[test]
+fn where_kueue_has_no_deployment_its_settings_are_not_guessed() {
+    let mut cluster = Cluster::default();
+    let of = definition("workloads.kueue.x-k8s.io", &["v1beta2"]);
+    cluster.add("customresourcedefinitions.apiextensions.k8s.io", vec![of]);
+    cluster.add("queued rayjobs.ray.io", vec![object("ray.io/v1", "RayJob", "r", json!({}))]);
+    let checked = check(cluster);
+    assert_told(&checked, "r", Outcome::Kept, "waits or runs with its Workload");
+    let text = checked.text();
+    assert!(
+        !text.contains("Setting") && text.contains("none: no Deployment of Kueue or MCAD was found"),
+        "{text}"
+    );
+}
