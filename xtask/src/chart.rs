@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 use chart::{Chart, Release};
 use serde_json::{Value, json};
 
+use crate::definitions;
+
 const CHART: &str = "charts/muster";
 const NAMESPACE: &str = "muster-system";
 /// The version of Kubernetes for which Helm renders. Built from its module, Helm assumes 1.20.
@@ -36,7 +38,7 @@ const KUEUE_RBAC: &str = "\
 # The lease is in the namespace of Kueue (`namespace` of the configuration), because a Kueue that runs there must not act at the same time.
 ";
 
-/// The files of `deploy/` that are parts of the chart, with their text.
+/// The files that are generated, with their text: the definitions of the chart, and the files of `deploy/` that are parts of the chart.
 fn deployed() -> Result<Vec<(&'static str, String)>> {
     let release = Release { name: "muster".into(), namespace: "muster".into() };
     let groups = json!({"appWrappers": {"groups": ["mcad.ibm.com", "workload.codeflare.dev"], "quota": true,
@@ -55,6 +57,7 @@ fn deployed() -> Result<Vec<(&'static str, String)>> {
         Ok(format!("{header}{}\n", parts.join("\n---\n")))
     };
     Ok(vec![
+        (definitions::FILE, definitions::template()),
         ("deploy/rbac.yaml", text(&own, RBAC, ["rbac", "lease"])?),
         ("deploy/kueue-rbac.yaml", text(&of_kueue, KUEUE_RBAC, ["kueue-rbac", "lease"])?),
     ])
@@ -64,7 +67,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
 }
 
-/// Writes the files of `deploy/` that are parts of the chart.
+/// Writes the generated files of the chart and of `deploy/`.
 pub(crate) fn deploy() -> Result<()> {
     for (file, text) in deployed()? {
         std::fs::write(root().join(file), text).with_context(|| format!("cannot write {file}"))?;
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_deploy_are_those_of_the_chart() {
+    fn generated_files_are_up_to_date() {
         for (file, expected) in deployed().unwrap() {
             let found = std::fs::read_to_string(root().join(file)).unwrap();
             assert!(found == expected, "{file} is not what the chart says: cargo run -p xtask -- deploy");

@@ -3,6 +3,7 @@
 mod chart;
 mod check;
 mod dashboard;
+mod definitions;
 mod image;
 mod kueue_crds;
 mod kueue_functions;
@@ -78,7 +79,7 @@ enum Task {
         #[arg(long = "helm", value_name = "FILE", required = true)]
         helms: Vec<PathBuf>,
     },
-    /// Generate the files of deploy/ that are parts of charts/muster.
+    /// Generate the custom resource definitions of charts/muster, and the files of deploy/ that are parts of the chart.
     Deploy,
     /// Write the page with every field of the API, docs/reference/api.md.
     Reference,

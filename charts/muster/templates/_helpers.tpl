@@ -70,12 +70,11 @@ kube-system
 {{ join "," $parts }}
 {{- end -}}
 
-{{- /* Kueue's configuration file, in JSON, which is YAML. */ -}}
+{{- /* Kueue's configuration file, in JSON, which is YAML. Its namespace is that of the pod. */ -}}
 {{- define "muster.configuration" -}}
 {{- $own := dict
   "apiVersion" "config.kueue.x-k8s.io/v1beta2"
   "kind" "Configuration"
-  "namespace" (include "muster.kueueNamespace" .)
   "health" (dict "healthProbeBindAddress" ":8081")
   "webhook" (dict "port" 9443)
   "internalCertManagement" (dict "enable" true "webhookServiceName" "kueue-webhook-service" "webhookSecretName" "kueue-webhook-server-cert")
@@ -86,7 +85,7 @@ kube-system
     "retryPeriod" .Values.leaderElection.retryPeriod)
 -}}
 {{- range $name, $value := .Values.kueue.configuration -}}
-{{- if hasKey $own $name -}}
+{{- if or (hasKey $own $name) (eq $name "namespace") -}}
 {{- fail (printf "kueue.configuration.%s is the chart's own: remove it" $name) -}}
 {{- end -}}
 {{- end -}}
@@ -120,8 +119,8 @@ kube-system
 {{- if and .Values.kueue.enabled .Values.appWrappers.enabled (has "workload.codeflare.dev/appwrapper" .Values.kueue.jobs) (has "workload.codeflare.dev" .Values.appWrappers.groups) -}}
 {{- fail "kueue.jobs has workload.codeflare.dev/appwrapper, whose AppWrappers have an operator of their own: remove it, or remove workload.codeflare.dev from appWrappers.groups" -}}
 {{- end -}}
-{{- if and (or .Values.metrics.serviceMonitor.enabled .Values.metrics.rules.enabled) (not .Values.metrics.enabled) -}}
-{{- fail "metrics.serviceMonitor and metrics.rules need metrics.enabled" -}}
+{{- if and (or .Values.metrics.serviceMonitor.enabled .Values.metrics.rules.enabled .Values.metrics.dashboard.enabled) (not .Values.metrics.enabled) -}}
+{{- fail "metrics.serviceMonitor, metrics.rules and metrics.dashboard need metrics.enabled" -}}
 {{- end -}}
 {{- end -}}
 

@@ -40,19 +40,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     changes.extend(args.image);
     changes.extend(args.assignments);
-    let release = Release { name: "muster".into(), namespace: args.namespace.clone() };
+    let release = Release { name: "muster".into(), namespace: args.namespace };
     let chart = Chart::new(&release, changes)?;
-    let mut objects = chart.objects()?;
-    // In Kueue's place, the namespace is there, and belongs to others.
-    if chart.values()["kueue"]["inPlace"] != true {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": args.namespace}});
-        objects.insert(0, namespace);
-    }
-    for object in objects {
-        let text = serde_saphyr::to_string(&object).context("cannot write an object")?;
-        writeln!(out, "---\n{}", text.trim_end())?;
-    }
+    out.write_all(chart.manifest()?.as_bytes())?;
     Ok(())
 }
 

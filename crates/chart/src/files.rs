@@ -10,10 +10,13 @@ macro_rules! files {
 pub const FILES: &[(&str, &str)] = files![
     "Chart.yaml",
     "files/alerts.yaml",
+    "files/dashboard.json",
     "templates/NOTES.txt",
     "templates/_helpers.tpl",
     "templates/availability.yaml",
     "templates/certificates.yaml",
+    "templates/dashboard.yaml",
+    "templates/definitions.yaml",
     "templates/deployment.yaml",
     "templates/kueue-rbac.yaml",
     "templates/kueue-roles.yaml",

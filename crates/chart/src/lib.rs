@@ -120,6 +120,24 @@ impl Chart {
         Ok(objects)
     }
 
+    /// What `muster install` prints: the objects with their namespace, in YAML. In Kueue's place, the namespace is there, and belongs
+    /// to others.
+    ///
+    /// # Errors
+    /// A template refuses the values.
+    pub fn manifest(&self) -> Result<String, ChartError> {
+        let mut objects = self.objects()?;
+        if self.values["kueue"]["inPlace"] != true {
+            let name = &self.root["Release"]["Namespace"];
+            objects.insert(0, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        }
+        let text = |object: &Value| {
+            let text = serde_saphyr::to_string(object).expect("an object of JSON is one of YAML");
+            format!("---\n{}\n", text.trim_end())
+        };
+        Ok(objects.iter().map(text).collect())
+    }
+
     /// All objects with hooks, in the order of their templates.
     ///
     /// # Errors
@@ -143,9 +161,10 @@ impl Chart {
 
 /// Kinds in the order in which they are created; unknown ones last, as Helm does.
 fn rank(kind: &str) -> usize {
-    const KINDS: [&str; 12] = [
+    const KINDS: [&str; 13] = [
         "PriorityClass",
         "Namespace",
+        "CustomResourceDefinition",
         "NetworkPolicy",
         "PodDisruptionBudget",
         "ServiceAccount",

@@ -40,8 +40,7 @@ fn the_program_has_all_files_of_the_chart() {
         }
     }
     let known: BTreeSet<String> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    // A dashboard is for Grafana, and no object of the chart has it.
-    let missing: Vec<_> = found.difference(&known).filter(|name| *name != "files/dashboard.json").collect();
+    let missing: Vec<_> = found.difference(&known).collect();
     assert!(missing.is_empty(), "add {missing:?} to crates/chart/src/files.rs");
 }
 
@@ -112,6 +111,37 @@ fn permissions_are_those_of_the_kinds_that_the_values_name() {
     assert!(!pods, "pods are managed only if the values say so");
 }
 
+/// The default values and those of `charts/muster/ci`.
+fn profiles() -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/muster/ci");
+    let read = |file: std::path::PathBuf| {
+        let values = serde_saphyr::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        (file.display().to_string(), values)
+    };
+    let mut found: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| read(entry.unwrap().path())).collect();
+    assert!(found.len() > 3, "the profiles of the chart are elsewhere");
+    found.push(("values.yaml".into(), json!({})));
+    found
+}
+
+#[test]
+fn one_namespace_for_all_objects_moves_none_and_makes_no_two_equal() {
+    // What the namespace transformer of kustomize does, which sets the namespace of every object that has one.
+    for (profile, values) in profiles() {
+        let mut seen = BTreeSet::new();
+        for object in chart(values).unwrap().objects().unwrap() {
+            let (kind, metadata) = (&object["kind"], &object["metadata"]);
+            let namespace = metadata["namespace"].as_str();
+            assert!(namespace.is_none_or(|name| name == "muster-system"), "{profile}: {object}");
+            assert!(
+                seen.insert(format!("{kind} {}", metadata["name"])),
+                "{profile}: two of {kind} {metadata}"
+            );
+        }
+    }
+}
+
 #[test]
 fn values_that_contradict_each_other_are_refused_with_the_remedy() {
     for (change, expected) in [
@@ -142,7 +172,7 @@ fn values_that_contradict_each_other_are_refused_with_the_remedy() {
         ),
         (
             json!({"metrics": {"rules": {"enabled": true}}}),
-            "metrics.serviceMonitor and metrics.rules need metrics.enabled",
+            "metrics.serviceMonitor, metrics.rules and metrics.dashboard need metrics.enabled",
         ),
     ] {
         let refused = chart(change.clone()).unwrap().objects().unwrap_err().to_string();
