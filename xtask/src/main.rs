@@ -7,6 +7,7 @@ mod definitions;
 mod image;
 mod kueue_crds;
 mod kueue_functions;
+mod picture;
 mod reference;
 mod schemas;
 mod story;
@@ -83,6 +84,15 @@ enum Task {
     Deploy,
     /// Write the page with every field of the API, docs/reference/api.md.
     Reference,
+    /// Draw docs/images/overview.svg from a run of `muster up`: a gang that runs, and one that fits in total and on no nodes.
+    Picture {
+        /// The program.
+        #[arg(long, value_name = "FILE")]
+        muster: PathBuf,
+        /// The file to write.
+        #[arg(long, value_name = "FILE", default_value = "docs/images/overview.svg")]
+        out: PathBuf,
+    },
     /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
         /// The program to run for `cargo run --release --` in the pages.
@@ -117,6 +127,7 @@ fn main() -> anyhow::Result<ExitCode> {
                 .with_context(|| format!("cannot write {}", reference::PAGE))?;
             Ok(ExitCode::SUCCESS)
         }
+        Task::Picture { muster, out } => picture::make(&muster, &out).map(|()| ExitCode::SUCCESS),
         Task::KueueCrds { version } => kueue_crds::compare(&version),
         Task::KueueFunctions => kueue_functions::compare(std::io::stdin().lock()),
         Task::Dashboard { check: Some(recording), interval, promtool, .. } => {
