@@ -24,7 +24,7 @@ const TYPES: &str = "application/vnd.oci.image";
 const INTERPRETER: usize = 3;
 
 /// A processor that images are built for.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Platform {
     /// x86-64
     Amd64,
@@ -33,7 +33,17 @@ pub(crate) enum Platform {
 }
 
 impl Platform {
-    fn target(self) -> &'static str {
+    /// That of the machine that runs this task.
+    pub(crate) fn of_this_machine() -> Option<Self> {
+        match (std::env::consts::OS, std::env::consts::ARCH) {
+            ("linux", "x86_64") => Some(Self::Amd64),
+            ("linux", "aarch64") => Some(Self::Arm64),
+            _ => None,
+        }
+    }
+
+    /// The target of the compiler.
+    pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-musl",
             Self::Arm64 => "aarch64-unknown-linux-musl",
@@ -49,7 +59,8 @@ impl Platform {
         }
     }
 
-    fn architecture(self) -> &'static str {
+    /// The name in images, archives and Kubernetes.
+    pub(crate) fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
             Self::Arm64 => "arm64",
@@ -87,7 +98,7 @@ fn mebibytes(bytes: usize) -> f64 {
 }
 
 /// The time of the image: `SOURCE_DATE_EPOCH`, or that of the last commit.
-fn epoch_s() -> Result<u64> {
+pub(crate) fn epoch_s() -> Result<u64> {
     let text = if let Ok(text) = std::env::var("SOURCE_DATE_EPOCH") {
         text
     } else {
@@ -99,7 +110,7 @@ fn epoch_s() -> Result<u64> {
 }
 
 /// Compiles the program for a platform, without paths of this machine in it.
-fn compile(platform: Platform) -> Result<PathBuf> {
+pub(crate) fn compile(platform: Platform) -> Result<PathBuf> {
     let target = platform.target();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no folder")?;
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
@@ -123,6 +134,12 @@ fn compile(platform: Platform) -> Result<PathBuf> {
     let variable = format!("CC_{name}");
     let compiler = std::env::var(&variable).unwrap_or_else(|_| platform.compiler().into());
     let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
+    if let Err(error) = Command::new(&compiler).arg("--version").output() {
+        bail!(
+            "cannot start the compiler {compiler}, which {target} needs: {error}. Install it (Debian: the package gcc-{}-linux-gnu), or name another one with {variable}",
+            if platform == Platform::Arm64 { "aarch64" } else { "x86-64" }
+        );
+    }
     let status = Command::new(cargo)
         .current_dir(root)
         .args(["build", "--locked", "--profile", "image", "--package", "app", "--target", target])
@@ -152,6 +169,12 @@ fn check_static(program: &[u8]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The archive of an image for a program, which is checked to be static.
+pub(crate) fn of_program(program: &[u8], platform: Platform, created_s: u64) -> Result<Vec<u8>> {
+    check_static(program)?;
+    Ok(archive(program, platform.architecture(), created_s)?.archive)
 }
 
 /// An image.
@@ -207,7 +230,10 @@ fn archive(program: &[u8], architecture: &str, created_s: u64) -> Result<Image> 
 }
 
 /// An archive of files with a name, a content and a mode.
-fn tar<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8], u32)>, time_s: u64) -> Result<Vec<u8>> {
+pub(crate) fn tar<'a>(
+    files: impl IntoIterator<Item = (&'a str, &'a [u8], u32)>,
+    time_s: u64,
+) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (name, content, mode) in files {
         let mut header = tar::Header::new_ustar();
@@ -222,7 +248,8 @@ fn tar<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8], u32)>, time_s: u6
     Ok(archive.into_inner()?)
 }
 
-fn digest(content: &[u8]) -> String {
+/// The SHA-256 digest, as `sha256:…`.
+pub(crate) fn digest(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
     digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }

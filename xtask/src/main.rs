@@ -9,6 +9,7 @@ mod kueue_crds;
 mod kueue_functions;
 mod picture;
 mod reference;
+mod release;
 mod schemas;
 mod story;
 
@@ -93,6 +94,8 @@ enum Task {
         #[arg(long, value_name = "FILE", default_value = "docs/images/overview.svg")]
         out: PathBuf,
     },
+    /// Make the files of a release: programs, images, chart, manifests, completions, man pages, SBOM, checksums.
+    Release(release::Args),
     /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
         /// The program to run for `cargo run --release --` in the pages.
@@ -128,6 +131,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Task::Picture { muster, out } => picture::make(&muster, &out).map(|()| ExitCode::SUCCESS),
+        Task::Release(args) => release::make(&args).map(|()| ExitCode::SUCCESS),
         Task::KueueCrds { version } => kueue_crds::compare(&version),
         Task::KueueFunctions => kueue_functions::compare(std::io::stdin().lock()),
         Task::Dashboard { check: Some(recording), interval, promtool, .. } => {
