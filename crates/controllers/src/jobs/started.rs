@@ -62,10 +62,11 @@ pub(super) fn slim(pod: Whole) -> Change {
     });
     let annotations =
         metadata.annotations.into_iter().filter(|(key, _)| [SLICE_NAME, WORKLOAD].contains(&&**key));
+    let labels = metadata.labels.into_iter().filter(|(key, _)| key == POD_SET);
     let Meta { name, namespace, uid, finalizers, deletion_timestamp, .. } = metadata;
-    let annotations = annotations.collect();
+    let (annotations, labels) = (annotations.collect(), labels.collect());
     let metadata =
-        Meta { name, namespace, uid, finalizers, deletion_timestamp, annotations, ..Meta::default() };
+        Meta { name, namespace, uid, finalizers, deletion_timestamp, annotations, labels, ..Meta::default() };
     Change::Applied(Box::new(Whole { metadata, value }))
 }
 

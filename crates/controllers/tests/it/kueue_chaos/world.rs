@@ -403,16 +403,17 @@ impl World {
         }
     }
 
-    /// Removes the finalizers of jobs that jobs own. The operator of a RayJob waits until its RayCluster is gone, and says until
-    /// then that it may have pods.
+    /// Removes the finalizers of the RayClusters of RayJobs: the operator waits until they are gone, and says until then that
+    /// its RayJob may have pods.
     async fn release_children(&self) {
-        for (kind, _) in job_kinds() {
-            for job in self.list(&kind).await {
-                if job.metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
-                {
-                    self.set_finalizers(&kind, &job, Value::Null).await;
-                }
-            }
+        let kinds = job_kinds();
+        let of = |kind: &str| kinds.iter().map(|(known, _)| known).find(|known| known.kind == kind).unwrap();
+        let (parents, children) = (of("RayJob"), of("RayCluster"));
+        let jobs = self.list(parents).await;
+        let names: Vec<_> =
+            jobs.iter().filter_map(|job| job.data["status"]["rayClusterName"].as_str()).collect();
+        for child in self.list(children).await.iter().filter(|child| names.contains(&name(child))) {
+            self.set_finalizers(children, child, Value::Null).await;
         }
     }
 
