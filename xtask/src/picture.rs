@@ -23,7 +23,7 @@ const RUNNING: Gang = Gang { name: "tune", pods: 4, devices: 1, run_time_s: 2400
 /// Comes later.
 const WAITING: Gang = Gang { name: "train", pods: 2, devices: 2, run_time_s: 600 };
 /// How long the cluster may take for a step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Runs the cluster, and writes the picture of its report.
 pub(crate) fn make(muster: &Path, out: &Path) -> Result<()> {

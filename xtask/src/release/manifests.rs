@@ -26,7 +26,7 @@ pub(super) fn install(image: &str, values: &[&str]) -> Result<String> {
         changes.push(assignment(value).map_err(anyhow::Error::msg)?);
     }
     let manifest = Chart::new(&release, changes)?.manifest()?;
-    let flags: String = values.iter().map(|value| format!(" --set {value}")).collect();
+    let flags = values.iter().fold(String::new(), |flags, value| flags + " --set " + value);
     Ok(format!("# muster install --namespace {NAMESPACE} --image {image}:{VERSION}{flags}\n{manifest}"))
 }
 

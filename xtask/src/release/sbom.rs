@@ -1,4 +1,4 @@
-//! The software bill of materials of a program: CycloneDX 1.5 in JSON, from the dependencies that cargo resolves.
+//! The software bill of materials of a program: `CycloneDX` 1.5 in JSON, from the dependencies that cargo resolves.
 //!
 //! After <https://cyclonedx.org/docs/1.5/json/>.
 
