@@ -150,7 +150,7 @@ impl Checked {
             return;
         }
         self.forecast = Some(match self.config() {
-            Ok(config) => Forecast::of(client, config, &self.cluster).await,
+            Ok(config) => Forecast::of(client, config, &self.cluster, &self.wrappers.failing).await,
             Err(why) => Forecast::Skipped(format!("{why:#}")),
         });
     }

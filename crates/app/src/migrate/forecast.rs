@@ -124,7 +124,13 @@ pub(crate) enum Forecast {
 
 impl Forecast {
     /// Plans the cluster as a controller with this configuration would.
-    pub(crate) async fn of(client: Client, config: Config, cluster: &Cluster) -> Self {
+    /// `failing`: the gangs of which an object cannot be created. The plan admits them, and then they fail.
+    pub(crate) async fn of(
+        client: Client,
+        config: Config,
+        cluster: &Cluster,
+        failing: &BTreeMap<Subject, String>,
+    ) -> Self {
         // A watch that is not allowed would be tried again and again.
         match missing_rights(&client, &config).await {
             Ok(missing) if missing.is_empty() => {}
@@ -138,7 +144,8 @@ impl Forecast {
         let reports = observer.all(None);
         observer.close().await;
         let holding = holding(cluster);
-        Self::Made(reports.iter().map(|report| prediction(report, &holding)).collect())
+        let made = reports.iter().map(|report| prediction(report, &holding));
+        Self::Made(made.map(|made| made.at_its_turn(failing)).collect())
     }
 
     /// The gangs of a fate.
@@ -165,6 +172,14 @@ impl Forecast {
 }
 
 impl Prediction {
+    /// The prediction for a gang that is admitted, and may fail then.
+    fn at_its_turn(self, failing: &BTreeMap<Subject, String>) -> Self {
+        match failing.get(&self.subject).filter(|_| self.fate == Fate::Starts) {
+            Some(why) => Self { fate: Fate::Fails, why: why.clone(), ..self },
+            None => self,
+        }
+    }
+
     fn value(&self) -> Value {
         let Subject { kind, namespace, name } = &self.subject;
         json!({"kind": kind, "namespace": namespace, "name": name, "fate": self.fate.name(), "why": self.why})

@@ -31,6 +31,8 @@ pub(crate) struct Wrappers {
     pub(crate) groups: BTreeSet<Group>,
     /// Whether there are AppWrappers that it would manage.
     pub(crate) are_there: bool,
+    /// Those that fail when their turn comes, and why.
+    pub(crate) failing: BTreeMap<Subject, String>,
     /// Kinds beyond those that the chart permits.
     pub(crate) wraps: Wraps,
 }
@@ -57,6 +59,8 @@ pub(crate) fn wrappers(cluster: &Cluster, systems: &[System], is_queued_kind: bo
             if status.state.is_terminal() {
                 continue;
             }
+            let why = spec.as_ref().ok().and_then(|spec| unrendered(group, wrapper, spec));
+            found.failing.extend(why.filter(|_| !status.canrun).map(|why| (Subject::of(wrapper), why)));
             for (group, plural) in unpermitted.unwrap_or_default() {
                 let subject = Subject::of(wrapper);
                 let value = format!("appWrappers.wraps.{} with {plural}", in_quotes(&group));
@@ -123,13 +127,15 @@ fn of_wrapper(
     } else {
         let mut problems: Vec<String> = demand.as_ref().err().into_iter().cloned().collect();
         problems.extend(spec.objects().flat_map(validate::problems));
-        problems.extend(unrendered(group, wrapper, spec));
         problems.extend(scopes(cluster, spec));
-        found.push(if problems.is_empty() {
-            Finding::kept(subject.clone(), WAITS)
-        } else {
+        found.push(if !problems.is_empty() {
             let what = format!("waits and cannot start: {}", limits::first_of(problems).join("; "));
             Finding::to_do(subject.clone(), what, "correct it, or delete it")
+        } else if let Some(why) = unrendered(group, wrapper, spec) {
+            let what = format!("waits, and fails when its turn comes: {why}");
+            Finding::to_do(subject.clone(), what, "correct it, or delete it")
+        } else {
+            Finding::kept(subject.clone(), WAITS)
         });
         found.extend(missing(cluster, spec).map(|kind| {
             let what = format!("waits until the cluster serves {kind}");

@@ -232,6 +232,9 @@ fn what_is_predicted_of_gangs_of_mcad_comes_true() {
     );
     wrapper("fits", 1, json!({"state": "Pending"}), Value::Null);
     wrapper("huge", 9, json!({"state": "Pending"}), Value::Null);
+    let elsewhere =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "other"}});
+    wrapper("elsewhere", 1, json!({"state": "Pending"}), elsewhere);
     wrapper("broken", 1, Value::Null, json!({"kind": "Job"}));
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
     wrapper("secret", 1, json!({"state": "Pending"}), secret);
@@ -247,6 +250,7 @@ fn what_is_predicted_of_gangs_of_mcad_comes_true() {
         ("fits", "starts"),
         ("huge", "neverFits"),
         ("broken", "fails"),
+        ("elsewhere", "fails"),
         ("secret", "starts"),
     ] {
         assert_eq!(fate(name), expected, "{name}: {:#}", found["forecast"]);
@@ -279,6 +283,7 @@ fn what_is_predicted_of_gangs_of_mcad_comes_true() {
     };
     let expected = [
         ("broken", "Failed"),
+        ("elsewhere", "Failed"),
         ("fits", "Running"),
         ("huge", "Pending"),
         ("runs", "Running"),

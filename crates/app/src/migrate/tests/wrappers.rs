@@ -104,7 +104,7 @@ fn app_wrappers_are_told_one_by_one() {
         ("failed", Outcome::Differs, "MCAD would try it again"),
         ("broken", Outcome::ToDo, "resources.GenericItems[0] has no generictemplate"),
         ("bad-amount", Outcome::ToDo, "waits and cannot start: Job j"),
-        ("elsewhere", Outcome::ToDo, "other"),
+        ("elsewhere", Outcome::ToDo, "fails when its turn comes"),
         ("widget", Outcome::Kept, "runs on"),
         ("widget", Outcome::Set, "appWrappers.wraps.example.com with widgets"),
         ("gadget", Outcome::ToDo, "waits until the cluster serves Gadget of example.com/v1"),
