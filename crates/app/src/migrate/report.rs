@@ -179,6 +179,10 @@ fn predictions(out: &mut Sections, forecast: &Forecast) {
     }
     if forecast.of_fate(Fate::Evicted).is_empty() {
         out.line(1, "no gang that runs would be evicted");
+    } else {
+        let more =
+            "others may follow when these have ended, because a queue makes room for one gang at a time";
+        out.line(1, &format!("gangs that run would be evicted: {more}"));
     }
     for fate in Fate::ALL.into_iter().filter(|fate| fate.is_named()) {
         reasons(out, fate, &forecast.of_fate(fate));
