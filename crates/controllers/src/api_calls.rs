@@ -41,14 +41,14 @@ pub(crate) struct PageMeta {
 
 /// URL path of a resource, in one namespace or cluster-wide.
 #[derive(Debug, Clone)]
-pub(crate) struct ResourcePath {
+pub struct ResourcePath {
     path: String,
 }
 
 impl ResourcePath {
     /// Path of the resource that serves `kind`. An empty namespace means all namespaces, or a cluster-scoped
     /// resource.
-    pub(crate) fn of(kind: &Kind, plural: &str, namespace: &str) -> Self {
+    pub fn of(kind: &Kind, plural: &str, namespace: &str) -> Self {
         let root = if kind.group().is_empty() { "/api" } else { "/apis" };
         let version: Vec<String> = kind.api_version.split('/').map(escape).collect();
         let (version, plural) = (version.join("/"), escape(plural));
@@ -70,7 +70,7 @@ impl ResourcePath {
     }
 
     /// Reads one object.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, client: &Client, name: &str) -> Result<T, Error> {
+    pub async fn get<T: DeserializeOwned>(&self, client: &Client, name: &str) -> Result<T, Error> {
         call(client, self.request().get(name, &GetParams::default())).await
     }
 
@@ -87,11 +87,7 @@ impl ResourcePath {
     }
 
     /// Creates one object.
-    pub(crate) async fn create<T: DeserializeOwned>(
-        &self,
-        client: &Client,
-        object: &Value,
-    ) -> Result<T, Error> {
+    pub async fn create<T: DeserializeOwned>(&self, client: &Client, object: &Value) -> Result<T, Error> {
         let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         call(client, self.request().create(&params, bytes(object))).await
     }
@@ -108,7 +104,7 @@ impl ResourcePath {
 
     /// Merges `status` into one object if the object still has this resource version. Uses the status subresource if
     /// the resource has one.
-    pub(crate) async fn merge_status<T: DeserializeOwned>(
+    pub async fn merge_status<T: DeserializeOwned>(
         &self,
         client: &Client,
         name: &str,
@@ -156,7 +152,7 @@ impl ResourcePath {
     }
 
     /// Applies a merge patch to one object. A `resourceVersion` in the patch makes the write conditional.
-    pub(crate) async fn merge<T: DeserializeOwned>(
+    pub async fn merge<T: DeserializeOwned>(
         &self,
         client: &Client,
         name: &str,
@@ -208,7 +204,7 @@ impl ResourcePath {
 
     /// Deletes one object if its uid still matches. Garbage collection deletes the dependents in the background. A conflict
     /// does not tell whether another object has the name now, so the object is read again.
-    pub(crate) async fn delete(&self, client: &Client, name: &str, uid: &str) -> Result<(), Error> {
+    pub async fn delete(&self, client: &Client, name: &str, uid: &str) -> Result<(), Error> {
         let mut params = DeleteParams::background();
         params.preconditions =
             Some(kube::api::Preconditions { uid: Some(uid.into()), resource_version: None });

@@ -112,7 +112,7 @@ const NO_STATUS: &str = "Failed to parse error data";
 const MESSAGE_MAX: usize = 2_000;
 
 /// The text of an error without any part of the answer that could not be decoded: it may contain secrets.
-pub(crate) fn describe(error: &kube::Error) -> String {
+pub fn describe(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return status_message(status);
     }

@@ -21,17 +21,23 @@ static RECORDED: AtomicU64 = AtomicU64::new(0);
 
 /// The object that an event is about.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Subject {
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) resource_version: String,
+pub struct Subject {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Resource version.
+    pub resource_version: String,
 }
 
 /// Queues and writes events.
-pub(crate) struct Recorder {
+pub struct Recorder {
     queue: mpsc::Sender<(String, Value)>,
     clock: Clock,
     meter: Meter,
@@ -39,7 +45,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn new(client: Client, clock: Clock, meter: Meter) -> Self {
+    /// Writes the events of this recorder in the background, until it is dropped.
+    pub fn new(client: Client, clock: Clock, meter: Meter) -> Self {
         let (queue, mut events) = mpsc::channel::<(String, Value)>(QUEUE_MAX);
         let writer = tokio::spawn(async move {
             let kind = Kind::new("v1", "Event");
@@ -72,10 +79,10 @@ impl Recorder {
     }
 
     /// Queues an event about any object.
-    pub(crate) fn record_event(&mut self, subject: &Subject, is_warning: bool, reason: &str, text: &str) {
+    pub fn record_event(&mut self, subject: &Subject, is_warning: bool, reason: &str, text: &str) {
         let recorded = RECORDED.fetch_add(1, Ordering::Relaxed);
         let event = event(subject, is_warning, reason, text, (self.clock)(), recorded.into());
-        if self.queue.try_send((subject.namespace.clone(), event)).is_err() {
+        if self.queue.try_send((namespace_of(subject).to_owned(), event)).is_err() {
             self.meter.count("events_dropped_total", &[]);
             tracing::debug!(reason, "an event was dropped");
         }
@@ -86,6 +93,11 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.writer.abort();
     }
+}
+
+/// The namespace of the events about an object: those about objects without one are in `default`, as in Kubernetes.
+fn namespace_of(subject: &Subject) -> &str {
+    if subject.namespace.is_empty() { "default" } else { &subject.namespace }
 }
 
 /// The Event object. `salt` makes the names of events of the same instant unique.
@@ -103,7 +115,7 @@ fn event(
         "kind": "Event",
         "metadata": {
             "name": format!("{}.{:x}", subject.name, now.as_nanosecond() + salt),
-            "namespace": subject.namespace,
+            "namespace": namespace_of(subject),
         },
         "involvedObject": {
             "apiVersion": subject.api_version,

@@ -53,6 +53,7 @@ mod watched;
 mod watches;
 mod work_queue;
 
+pub use api_calls::ResourcePath;
 pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
 pub use controller::{
     Controller, GangKind, GangObject, GangReport, NewGang, NodeAmounts, NodeReport, Observer, Page,
@@ -61,7 +62,8 @@ pub use controller::{
 };
 pub use crds::{install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd};
 pub use dry_run::refused_object;
-pub use error::Error;
+pub use error::{Error, describe as describe_error};
+pub use events::{Recorder, Subject};
 pub use forbidden::ForbiddenRequest;
 pub use index::{KueueRules, UsageRules};
 pub use jobs::{BlockedJob, JobsConfig};
@@ -73,3 +75,5 @@ pub use model::{FairSharing, GangStatus, Packing, PendingStatus};
 pub use provisioning::ProvisioningConfig;
 pub use published_config::{publish_config, publish_kueue_options, published_config};
 pub use release::{Released, lease_holder, live_lease_holder, release, release_kueue};
+pub use watched::{Watched, Whole};
+pub use work_queue::WorkQueue;

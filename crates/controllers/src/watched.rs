@@ -66,9 +66,11 @@ has_meta!(
 
 /// An object with all its fields.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Whole {
-    pub(crate) metadata: Meta,
-    pub(crate) value: Value,
+pub struct Whole {
+    /// Its metadata.
+    pub metadata: Meta,
+    /// All of it, without `managedFields`.
+    pub value: Value,
 }
 
 impl<'de> Deserialize<'de> for Whole {
@@ -100,20 +102,34 @@ pub(crate) enum Change {
 /// A watched object as it was received, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must
 /// not fail the list of all.
 #[derive(Debug, Clone)]
-pub(crate) struct Watched {
+pub struct Watched {
     pub(crate) meta: ObjectMeta,
     json: Box<RawValue>,
 }
 
 impl Watched {
     /// Uid of the object.
-    pub(crate) fn uid(&self) -> String {
+    pub fn uid(&self) -> String {
         self.meta.uid.clone().unwrap_or_default()
     }
 
     /// Name of the object.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         self.meta.name.clone().unwrap_or_default()
+    }
+
+    /// Namespace of the object.
+    pub fn namespace(&self) -> String {
+        self.meta.namespace.clone().unwrap_or_default()
+    }
+
+    /// The object with all its fields.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be decoded.
+    pub fn whole(&self) -> Result<Whole, String> {
+        self.decode()
     }
 
     /// The object.

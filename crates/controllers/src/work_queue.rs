@@ -20,7 +20,7 @@ const BURST_US: i64 = 64 * WRITE_COST_US;
 const SLEEP_MAX: Duration = Duration::from_hours(1);
 
 /// Items of the type `K`. `B` is what the watches show of an item before a write.
-pub(crate) struct WorkQueue<K, B> {
+pub struct WorkQueue<K, B> {
     clock: Clock,
     /// To be looked at.
     dirty: BTreeSet<K>,
@@ -38,7 +38,8 @@ pub(crate) struct WorkQueue<K, B> {
 }
 
 impl<K: Ord + Clone, B> WorkQueue<K, B> {
-    pub(crate) fn new(clock: Clock) -> Self {
+    /// An empty queue.
+    pub fn new(clock: Clock) -> Self {
         Self {
             clock,
             dirty: BTreeSet::new(),
@@ -52,34 +53,34 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     }
 
     /// The present time.
-    pub(crate) fn now(&self) -> MicroTime {
+    pub fn now(&self) -> MicroTime {
         MicroTime((self.clock)().as_microsecond())
     }
 
     /// How long the loop sleeps if nothing changes.
-    pub(crate) fn sleep(&self) -> Duration {
+    pub fn sleep(&self) -> Duration {
         let Some((due, _)) = self.due.first() else { return SLEEP_MAX };
         let us = u64::try_from(due.0 - self.now().0).unwrap_or_default();
         Duration::from_micros(us).min(SLEEP_MAX)
     }
 
     /// Adds items that have changed.
-    pub(crate) fn add(&mut self, items: impl IntoIterator<Item = K>) {
+    pub fn add(&mut self, items: impl IntoIterator<Item = K>) {
         self.dirty.extend(items);
     }
 
     /// Adds an item that is to be looked at from a time on.
-    pub(crate) fn add_at(&mut self, time: MicroTime, item: K) {
+    pub fn add_at(&mut self, time: MicroTime, item: K) {
         self.due.insert((time, item));
     }
 
     /// The number of items that have changed, and of items that are being written.
-    pub(crate) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.dirty.len() + self.writing.len()
     }
 
     /// Takes the items that have changed or are due.
-    pub(crate) fn take(&mut self, now: MicroTime) -> BTreeSet<K> {
+    pub fn take(&mut self, now: MicroTime) -> BTreeSet<K> {
         while self.due.first().is_some_and(|(due, _)| *due <= now) {
             self.dirty.extend(self.due.pop_first().map(|(_, item)| item));
         }
@@ -88,7 +89,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
 
     /// Whether an item is written, was written too often lately, or the watches have not shown the last write yet: a decision would
     /// repeat it. The end of the write, the time and the watch add the item again.
-    pub(crate) fn is_busy(&mut self, item: &K, now: MicroTime, is_shown: impl FnOnce(&B) -> bool) -> bool {
+    pub fn is_busy(&mut self, item: &K, now: MicroTime, is_shown: impl FnOnce(&B) -> bool) -> bool {
         if self.writing.contains(item) {
             self.missed.insert(item.clone());
             return true;
@@ -109,7 +110,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     }
 
     /// A write begins.
-    pub(crate) fn begin(&mut self, item: K) {
+    pub fn begin(&mut self, item: K) {
         let now = self.now();
         let spent = self.spent.entry(item.clone()).or_insert(now);
         *spent = MicroTime(spent.0.max(now.0) + WRITE_COST_US);
@@ -117,13 +118,13 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     }
 
     /// A write has ended. An item that has changed meanwhile is looked at again, also if nothing was written.
-    pub(crate) fn end(&mut self, item: &K) {
+    pub fn end(&mut self, item: &K) {
         self.writing.remove(item);
         self.dirty.extend(self.missed.take(item));
     }
 
     /// Looks at an item again when the watches show its write.
-    pub(crate) fn expect(&mut self, item: K, before: B) {
+    pub fn expect(&mut self, item: K, before: B) {
         let until = MicroTime(self.now().0 + UNSEEN_MAX_US);
         self.unseen.insert(item.clone(), (before, until));
         self.due.insert((until, item.clone()));
@@ -131,7 +132,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     }
 
     /// Looks at an item again after a pause, which is longer after each failure. Returns when.
-    pub(crate) fn retry(&mut self, item: K) -> MicroTime {
+    pub fn retry(&mut self, item: K) -> MicroTime {
         let failures = self.failures.entry(item.clone()).or_default();
         let pause_us = retry_pause_us(*failures);
         *failures += 1;
@@ -142,7 +143,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
 
     /// There is nothing to do about an item: the next pause is the first one again. The success of one write is no such sign, because
     /// it may be the first of several that fail together.
-    pub(crate) fn rest(&mut self, item: &K) {
+    pub fn rest(&mut self, item: &K) {
         self.failures.remove(item);
         let now = self.now();
         if self.spent.get(item).is_some_and(|spent| *spent <= now) {

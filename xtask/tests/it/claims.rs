@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The crates that run in a cluster.
-const CRATES: [&str; 7] = ["api", "index", "controllers", "server", "app", "dashboard", "model"];
+const CRATES: [&str; 8] = ["api", "index", "controllers", "clusters", "server", "app", "dashboard", "model"];
 /// The heading of the inventory.
 const HEADING: &str = "## What authors write";
 /// The beginning of the line with names of the same form that are no fields.

@@ -14,6 +14,7 @@ pub mod leader_worker_sets;
 mod pod_group;
 pub mod pods;
 mod ray;
+pub mod remote;
 pub(crate) mod role_hash;
 pub mod sets;
 pub mod slices;

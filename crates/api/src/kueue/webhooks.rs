@@ -27,6 +27,8 @@ mod topology;
 mod workload;
 mod workload_update;
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::FINALIZER;
@@ -143,6 +145,8 @@ pub struct JobDefaults {
     pub has_class: bool,
     /// Whether the object that it names as its controller is known not to be there: the reference is a claim of its author.
     pub is_ownerless: bool,
+    /// The `LocalQueue` objects of its namespace whose Workloads run in other clusters.
+    pub remote_queues: BTreeSet<String>,
 }
 
 /// Fills in defaults. `resource` is the plural name; the object is in `v1beta2`. `of_jobs` is read for jobs alone.

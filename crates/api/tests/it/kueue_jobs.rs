@@ -237,6 +237,20 @@ fn a_job_gets_the_queue_and_the_class_with_the_name_default() {
 }
 
 #[test]
+fn a_job_of_a_queue_that_runs_it_in_another_cluster_is_taken_from_its_own_controller() {
+    let known = JobDefaults { remote_queues: ["far".to_owned()].into(), ..JobDefaults::default() };
+    let managed_by = |queue: &str, spec: Value| {
+        let mut job = job(&json!({}), &spec);
+        job["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": queue});
+        default("jobs", Operation::Create, &mut job, &known, &context());
+        job["spec"]["managedBy"].clone()
+    };
+    assert_eq!(managed_by("far", json!({})), "kueue.x-k8s.io/multikueue");
+    assert_eq!(managed_by("near", json!({})), json!(null));
+    assert_eq!(managed_by("far", json!({"managedBy": "example.com/own"})), "example.com/own");
+}
+
+#[test]
 fn the_labels_of_a_namespace_decide_about_its_jobs() {
     let selector = LabelSelector::default().with("team", "a", true);
     let context = Context { jobs: JobRules { namespaces: selector, ..context().jobs }, ..context() };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::OwnerKey;
 use api::kueue::jobs::leader_worker_sets::set_of;
 use api::kueue::jobs::pods::group_name;
+use api::kueue::jobs::remote::ORIGIN;
 use api::kueue::jobs::sets::workload_names;
 use api::kueue::jobs::{
     ELASTIC, Flavor, JobKind, REFERENCED, annotation, prebuilt_workload, queue_name, workload_prefix,
@@ -606,9 +607,13 @@ fn owning_sets(workload: &Whole) -> impl Iterator<Item = OwnerKey> {
     sets.map(|owner| workload.metadata.owner_key(owner))
 }
 
-/// Whether a Workload was made for a job, and nothing owns it.
+/// Whether a Workload was made for a job, and nothing owns it. One that another cluster has made is for a job there: it gets one here
+/// when it is admitted.
 pub(super) fn is_orphan(workload: &Whole) -> bool {
-    workload.metadata.owner_references.is_empty() && workload.metadata.labels.contains_key(JOB_UID)
+    let labels = &workload.metadata.labels;
+    workload.metadata.owner_references.is_empty()
+        && labels.contains_key(JOB_UID)
+        && !labels.contains_key(ORIGIN)
 }
 
 /// What is looked at for a Workload that was made for a job, if nothing owns it.

@@ -91,15 +91,28 @@ async fn admission(
     }
     let body = admission_patch(workload, status, Some(&version));
     let written: Workload = path.apply_status(client, ADMISSION_MANAGER, &meta.name, &body).await?;
-    let left = match (&status.requeue_state, &written.status.requeue_state) {
-        (None, Some(_)) => Value::Null,
-        (Some(_), Some(_)) if status.requeue_at().is_none() && written.status.requeue_at().is_some() => {
-            json!({"requeueAt": null})
+    let mut left = serde_json::Map::new();
+    match (&status.requeue_state, &written.status.requeue_state) {
+        (None, Some(_)) => {
+            left.insert("requeueState".into(), Value::Null);
         }
-        _ => return Ok(written),
-    };
+        (Some(_), Some(_)) if status.requeue_at().is_none() && written.status.requeue_at().is_some() => {
+            left.insert("requeueState".into(), json!({"requeueAt": null}));
+        }
+        _ => {}
+    }
+    // Other field managers name clusters: the loop of the check, and external dispatchers.
+    if status.cluster_name.is_none() && written.status.cluster_name.is_some() {
+        left.insert("clusterName".into(), Value::Null);
+    }
+    if status.nominated_cluster_names.is_empty() && !written.status.nominated_cluster_names.is_empty() {
+        left.insert("nominatedClusterNames".into(), Value::Null);
+    }
+    if left.is_empty() {
+        return Ok(written);
+    }
     let version = &written.metadata.resource_version;
-    path.merge_status(client, &meta.name, version, &json!({ "requeueState": left }), true).await
+    path.merge_status(client, &meta.name, version, &left.into(), true).await
 }
 
 /// What is written about a queue.

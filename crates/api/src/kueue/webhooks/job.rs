@@ -14,7 +14,7 @@ use crate::kueue::jobs::topology::{GROUP as POD_SET_GROUP, follow_one, truth};
 use crate::kueue::jobs::train_job::PATCH_MANAGER;
 use crate::kueue::jobs::{
     COMPLETIONS_FOLLOW, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT, PRIORITY_CLASS, QUEUE_NAME,
-    annotation, controller, prebuilt_workload, queue_name, set_at,
+    annotation, controller, prebuilt_workload, queue_name, remote, set_at,
 };
 use crate::value::list;
 use crate::wrapped_kinds::group;
@@ -55,6 +55,9 @@ pub(super) fn default(
             let is_managed = !kind.integration.is_skipped(job) && complete(job, known, context);
             if is_managed {
                 kind.set_suspended(job, true);
+                if known.remote_queues.contains(queue_name(job)) {
+                    remote::hand_over(kind, job);
+                }
             }
             if is_managed || is_owned(job, known, &context.jobs) {
                 elastic::gate(kind, job, &context.gates);

@@ -1,0 +1,310 @@
+//! The next write about a Workload at the hub: a function of what was observed. Which clusters are nominated, which of them is chosen, what the
+//! check says, what comes back of the job, and the end. After `pkg/controller/admissionchecks/multikueue/workload.go` of Kueue v0.19.
+
+use api::MicroTime;
+use api::kueue::status::{ADMITTED, CheckState, Condition, EVICTED, FINISHED, Status, set_condition};
+use controllers::Whole;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::clusters::{ClustersConfig, Dispatcher, Objects};
+use crate::hub::{JobOf, Local};
+use crate::watch::Key;
+use crate::worker::{MayRun, Worker, is_copy_of};
+
+/// The most clusters that a Workload may name.
+const NOMINATED_MAX: usize = 20;
+/// How long the nominated clusters have time before more are nominated, in microseconds.
+const ROUND_US: i64 = 300_000_000;
+
+/// What is to be done about a Workload at the hub.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    Write(HubWrite),
+    /// Nothing before then.
+    At(MicroTime),
+    Nothing,
+}
+
+/// A write at the hub.
+#[derive(Debug)]
+pub(crate) enum HubWrite {
+    /// Changes the status of a Workload, then tells it in an Event.
+    Status { whole: Box<Whole>, patch: Value, told: Option<Told> },
+    /// Names clusters, if the job is not run by its own controller.
+    Nominate { whole: Box<Whole>, job: JobOf, names: Vec<String> },
+    /// Copies the status of the job from a cluster.
+    SyncJob { job: JobOf, status: Value, is_end: bool, seen: SeenJob },
+    /// Says that the job has no pods any more.
+    StopJob { job: JobOf, eviction: String },
+}
+
+/// An Event about a Workload.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(crate) is_warning: bool,
+    pub(crate) text: String,
+}
+
+/// A version of a job in a cluster: cluster, uid and resource version.
+pub(crate) type SeenJob = (String, String, String);
+
+/// The next write.
+pub(crate) fn decide(objects: &Objects, config: &ClustersConfig, key: &Key, now: MicroTime) -> Decision {
+    let Some(local) = objects.hub.local(key) else { return Decision::Nothing };
+    let Some(check) = local.check(&objects.hub).cloned() else { return Decision::Nothing };
+    if check.state == "Rejected" || local.is_finished() || local.whole.metadata.is_deleting() {
+        return Decision::Nothing;
+    }
+    let view = View { objects, config, key, local: &local, check: &check, now };
+    let job = match local.job() {
+        Err(why) => return view.judge("Rejected", why),
+        Ok(_) if let Some(why) = objects.unmanaged.get(local.uid()) => {
+            return view.judge("Rejected", format!("The owner is not managed by Kueue: {why}"));
+        }
+        Ok(job) => job,
+    };
+    match &local.status.cluster_name {
+        _ if !local.has_quota() => Decision::Nothing,
+        _ if local.is_evicted() => view.stop(&job),
+        Some(cluster) => view.follow(cluster, &job),
+        None => view.dispatch(&job),
+    }
+}
+
+struct View<'a> {
+    objects: &'a Objects,
+    config: &'a ClustersConfig,
+    key: &'a Key,
+    local: &'a Local<'a>,
+    check: &'a CheckState,
+    now: MicroTime,
+}
+
+fn status_of(whole: &Whole) -> Status {
+    Status::deserialize(&whole.value["status"]).unwrap_or_default()
+}
+
+impl View<'_> {
+    fn write(&self, patch: Value, told: Option<Told>) -> Decision {
+        Decision::Write(HubWrite::Status { whole: Box::new(self.local.whole.clone()), patch, told })
+    }
+
+    /// The checks with another state of this one.
+    fn checks(&self, state: &str, message: String) -> Value {
+        let mut judged = CheckState { state: state.into(), message, ..self.check.clone() };
+        if state != self.check.state {
+            judged.last_transition_time = Condition::new("", true, "", "", 0, self.now).last_transition_time;
+        }
+        let known = self.local.status.admission_checks.iter();
+        json!(known.map(|check| if check.name == judged.name { &judged } else { check }).collect::<Vec<_>>())
+    }
+
+    fn judge(&self, state: &str, message: String) -> Decision {
+        if self.check.state == state && self.check.message == message {
+            return Decision::Nothing;
+        }
+        let text = message.clone();
+        let told = (self.check.state != state).then_some(Told { is_warning: state == "Rejected", text });
+        self.write(json!({"admissionChecks": self.checks(state, message)}), told)
+    }
+
+    fn retry(&self, why: impl Into<String>) -> Decision {
+        if self.check.state == "Retry" { Decision::Nothing } else { self.judge("Retry", why.into()) }
+    }
+
+    /// Where the pods may run, beside a cluster.
+    fn may_run(&self, beside: Option<&str>) -> Option<MayRun> {
+        let ran = !self.local.status.scheduling_stats.evictions.is_empty();
+        let others = self.objects.workers.iter().filter(|(name, _)| Some(name.as_str()) != beside);
+        let may = others
+            .filter_map(|(_, worker)| worker.may_run(self.key, ran, self.now, self.config.worker_lost_us));
+        // The first one that runs decides; else the last one that may.
+        may.reduce(|one, other| {
+            if one == MayRun::Runs {
+                one
+            } else if other == MayRun::Runs {
+                other
+            } else {
+                one.max(other)
+            }
+        })
+    }
+
+    /// An evicted Workload keeps its quota until no cluster runs its job.
+    fn stop(&self, job: &JobOf) -> Decision {
+        match self.may_run(None) {
+            Some(MayRun::Runs) => Decision::Nothing,
+            Some(MayRun::Until(time)) => Decision::At(time),
+            None => {
+                let since =
+                    self.local.status.condition(EVICTED).map(|evicted| evicted.last_transition_time.clone());
+                let eviction = format!("{} {}", self.local.uid(), since.unwrap_or_default());
+                if self.objects.stopped.get(self.key) == Some(&eviction) {
+                    return Decision::Nothing;
+                }
+                Decision::Write(HubWrite::StopJob { job: job.clone(), eviction })
+            }
+        }
+    }
+
+    /// A cluster is chosen.
+    fn follow(&self, cluster: &str, job: &JobOf) -> Decision {
+        if self.check.state == "Retry" {
+            return Decision::Nothing;
+        }
+        let worker = self.objects.workers.get(cluster);
+        let Some(worker) = worker.filter(|worker| worker.is_connected()) else {
+            let lost = worker.and_then(|worker| worker.lost_since).unwrap_or(self.objects.started);
+            let until = MicroTime(lost.0 + self.config.worker_lost_us);
+            return if until > self.now { Decision::At(until) } else { self.retry("Reserving remote lost") };
+        };
+        let there = worker.workloads.get(self.key).filter(|there| is_copy_of(there, self.local.uid()));
+        let copy = self.copy(worker, job);
+        let is_ready = self.check.state == "Ready";
+        let Some((there, status)) = there.map(|there| (there, status_of(there))) else {
+            return self.retry("Reserving remote no longer exists or is not admitted");
+        };
+        if is_ready && copy.is_none() {
+            return self.retry(format!("The {} is gone on worker cluster: {cluster:?}", job.kind.0.kind));
+        }
+        let seen = copy.map(|copy| {
+            (cluster.to_owned(), copy.metadata.uid.clone(), copy.metadata.resource_version.clone())
+        });
+        let is_synced = seen.is_none() || self.objects.synced.get(self.key) == seen.as_ref();
+        let sync = |is_end| {
+            let (copy, seen) = copy.zip(seen.clone()).filter(|_| !is_synced)?;
+            let status = copy.value["status"].clone();
+            Some(Decision::Write(HubWrite::SyncJob { job: job.clone(), status, is_end, seen }))
+        };
+        if let Some(finished) = status.condition(FINISHED).filter(|finished| finished.is_true()) {
+            return sync(true).unwrap_or_else(|| self.finish(finished));
+        }
+        if status.is(EVICTED) {
+            let state = &self.check.state;
+            return self.retry(format!(
+                "Workload evicted on worker cluster: {cluster:?}, resetting for re-admission. Previously: {state:?}"
+            ));
+        }
+        if !status.is(ADMITTED) || there.metadata.is_deleting() {
+            return self.retry("Reserving remote no longer exists or is not admitted");
+        }
+        if copy.is_none() {
+            return self.tell_refusals(&[cluster]);
+        }
+        if !is_ready {
+            return self.judge("Ready", format!("The workload got reservation on {cluster:?}"));
+        }
+        sync(false).unwrap_or(Decision::Nothing)
+    }
+
+    fn copy<'b>(&self, worker: &'b Worker, job: &JobOf) -> Option<&'b Whole> {
+        let mut jobs = worker.jobs_of(self.key).map(|(_, copy)| copy);
+        jobs.find(|copy| copy.metadata.name == job.key.name && is_copy_of(copy, &job.uid))
+    }
+
+    fn finish(&self, finished: &Condition) -> Decision {
+        let mut conditions = self.local.status.conditions.clone();
+        let generation = self.local.whole.metadata.generation;
+        let copy = Condition::new(FINISHED, true, &finished.reason, &finished.message, generation, self.now);
+        set_condition(&mut conditions, copy);
+        self.write(json!({"conditions": conditions}), None)
+    }
+
+    /// No cluster is chosen.
+    fn dispatch(&self, job: &JobOf) -> Decision {
+        let others = self.local.status.admission_checks.iter().filter(|check| check.name != self.check.name);
+        if self.check.state == "Ready" {
+            return self.retry("Reserving remote lost");
+        }
+        if self.check.state != "Pending" || others.into_iter().any(|check| check.state != "Ready") {
+            return Decision::Nothing;
+        }
+        let Ok(clusters) = self.objects.hub.clusters_of(&self.check.name) else { return Decision::Nothing };
+        let connected: Vec<&str> = clusters.into_iter().filter(|name| self.is_connected(name)).collect();
+        if let Some(cluster) = self.first_admitted(&connected) {
+            // The choice is written before anything runs there, and not while something may run elsewhere.
+            return match self.may_run(Some(cluster)) {
+                Some(MayRun::Runs) => Decision::Nothing,
+                Some(MayRun::Until(time)) => Decision::At(time),
+                None => self.write(json!({"clusterName": cluster, "nominatedClusterNames": null}), None),
+            };
+        }
+        let nominated = &self.local.status.nominated_cluster_names;
+        match self.nominate(&connected) {
+            Nomination::Write(names) if names != *nominated => {
+                let whole = Box::new(self.local.whole.clone());
+                Decision::Write(HubWrite::Nominate { whole, job: job.clone(), names })
+            }
+            Nomination::At(time) if nominated.is_empty() => Decision::At(time),
+            nomination @ (Nomination::Write(_) | Nomination::At(_) | Nomination::Nothing) => {
+                let names: Vec<&str> = nominated.iter().map(String::as_str).collect();
+                match (self.tell_refusals(&names), nomination) {
+                    (Decision::Nothing, Nomination::At(time)) => Decision::At(time),
+                    (decision, _) => decision,
+                }
+            }
+        }
+    }
+
+    fn is_connected(&self, name: &str) -> bool {
+        self.objects.hub.clusters.contains_key(name)
+            && self.objects.workers.get(name).is_some_and(Worker::is_connected)
+    }
+
+    /// Of the clusters that have admitted the Workload, the first one.
+    fn first_admitted<'b>(&self, clusters: &[&'b str]) -> Option<&'b str> {
+        let nominated = &self.local.status.nominated_cluster_names;
+        let admitted = clusters.iter().filter_map(|name| {
+            let there = self.objects.workers.get(*name)?.workloads.get(self.key)?;
+            let status = status_of(there);
+            let is_ours = there.metadata.annotations.get(api::kueue::jobs::remote::ORIGIN_UID);
+            let counts = is_ours.is_none_or(|uid| uid == self.local.uid())
+                && nominated.iter().any(|nominated| nominated == name)
+                && !there.metadata.is_deleting()
+                && !status.is(EVICTED)
+                && !status.is(FINISHED);
+            let condition = status.condition(ADMITTED).filter(|admitted| counts && admitted.is_true())?;
+            Some((condition.since(), *name))
+        });
+        admitted.reduce(|first, next| if next.0 < first.0 { next } else { first }).map(|(_, name)| name)
+    }
+
+    /// Which clusters are to be nominated.
+    fn nominate(&self, connected: &[&str]) -> Nomination {
+        let nominated = &self.local.status.nominated_cluster_names;
+        match self.config.dispatcher {
+            Dispatcher::External => Nomination::Nothing,
+            Dispatcher::AllAtOnce => {
+                Nomination::Write(connected.iter().take(NOMINATED_MAX).map(ToString::to_string).collect())
+            }
+            Dispatcher::Incremental { step } => {
+                let begun = self.objects.rounds.get(self.local.uid()).copied();
+                // After a restart, the round begins anew.
+                let until = begun.map_or(self.objects.started.0 + ROUND_US, |begun| begun.0 + ROUND_US);
+                if !nominated.is_empty() && until > self.now.0 {
+                    return Nomination::At(MicroTime(until));
+                }
+                let more = connected.iter().filter(|name| !nominated.iter().any(|known| known == *name));
+                let names = nominated.iter().cloned().chain(more.take(step).map(ToString::to_string));
+                Nomination::Write(names.take(NOMINATED_MAX).collect())
+            }
+        }
+    }
+
+    /// Says on the check why clusters have not taken the Workload or its job.
+    fn tell_refusals(&self, clusters: &[&str]) -> Decision {
+        let why = clusters.iter().filter_map(|cluster| {
+            let refused = self.objects.refusals.get(&(self.key.clone(), (*cluster).to_owned()))?;
+            Some(format!("{cluster}: {refused}"))
+        });
+        let text = why.collect::<Vec<_>>().join("; ");
+        if text.is_empty() { Decision::Nothing } else { self.judge("Pending", text) }
+    }
+}
+
+enum Nomination {
+    Write(Vec<String>),
+    At(MicroTime),
+    Nothing,
+}

@@ -1,0 +1,138 @@
+//! A Workload of the hub runs in one worker, whatever the others do.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::time::Duration;
+
+use clusters::{ClustersConfig, Dispatcher};
+use serde_json::json;
+
+use crate::common::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_job_runs_in_one_cluster_and_its_status_and_end_come_back() {
+    let world = World::new(&[("east", 4), ("west", 4)]).await;
+    let _loop = world.start();
+    let workload = world.submit("train", 2).await;
+    let cluster = world.runs("train", &workload).await;
+    assert_eq!(world.copies("train").await, [&*cluster]);
+    let other = if cluster == "east" { "west" } else { "east" };
+    world.workers[other].gone(&workloads(), &workload).await;
+    let worker = &world.workers[&*cluster];
+    let copy = worker.get(&jobs(), "train").await.unwrap();
+    let labels = copy.metadata.labels.unwrap();
+    assert_eq!(labels["kueue.x-k8s.io/multikueue-origin"], "multikueue");
+    assert_eq!(labels["kueue.x-k8s.io/prebuilt-workload-name"], workload);
+    assert_eq!(copy.data["spec"]["managedBy"], json!(null));
+    let local = world.hub.wait(&workloads(), &workload, |w| check(w).0 == "Ready").await;
+    assert_eq!(check(&local).1, format!("The workload got reservation on {cluster:?}"));
+    assert_eq!(local.data["status"]["nominatedClusterNames"], json!(null));
+    let status = json!({"active": 2, "ready": 2, "startTime": "2023-11-14T22:13:20Z"});
+    worker.merge_status(&jobs(), "train", status).await;
+    world.hub.wait(&jobs(), "train", |job| job.data["status"]["ready"] == 2).await;
+    worker.complete("train").await;
+    let ended = |job: &kube::api::DynamicObject| job.data["status"]["conditions"][0]["type"] == "Complete";
+    world.hub.wait(&jobs(), "train", ended).await;
+    let local = world.hub.wait(&workloads(), &workload, |w| is(w, "Finished", "True", "Succeeded")).await;
+    assert_eq!(condition(&local, "Finished").unwrap()["message"], "all done");
+    worker.gone(&workloads(), &workload).await;
+    worker.gone(&jobs(), "train").await;
+    let told = format!("MultiKueue: The workload got reservation on {cluster:?}");
+    assert!(world.hub.events().await.contains(&told));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_room_does_not_get_the_job() {
+    let world = World::new(&[("east", 1), ("west", 4)]).await;
+    let _loop = world.start();
+    let first = world.submit("first", 3).await;
+    assert_eq!(world.runs("first", &first).await, "west");
+    let second = world.submit("second", 1).await;
+    world.runs("second", &second).await;
+    let third = world.submit("third", 3).await;
+    for worker in world.workers.values() {
+        worker.wait(&workloads(), &third, |w| is(w, "QuotaReserved", "False", "Pending")).await;
+    }
+    world.workers["west"].complete("first").await;
+    assert_eq!(world.runs("third", &third).await, "west");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_hub_stops_or_deletes_goes_in_the_worker() {
+    let world = World::new(&[("east", 4)]).await;
+    let _loop = world.start();
+    let workload = world.submit("train", 2).await;
+    world.runs("train", &workload).await;
+    let east = &world.workers["east"];
+    let running = json!({"active": 2, "ready": 2, "startTime": "2023-11-14T22:13:20Z"});
+    east.merge_status(&jobs(), "train", running).await;
+    world.hub.wait(&jobs(), "train", |job| job.data["status"]["active"] == 2).await;
+    let active = |is_active: bool| json!({"spec": {"active": is_active}});
+    world.hub.merge(&workloads(), "default", &workload, active(false)).await;
+    east.gone(&jobs(), "train").await;
+    east.gone(&workloads(), &workload).await;
+    let released = |w: &kube::api::DynamicObject| condition(w, "QuotaReserved").unwrap()["status"] == "False";
+    world.hub.wait(&workloads(), &workload, released).await;
+    world.hub.merge(&workloads(), "default", &workload, active(true)).await;
+    world.runs("train", &workload).await;
+    world.hub.delete(&jobs(), "default", "train").await;
+    east.gone(&jobs(), "train").await;
+    east.gone(&workloads(), &workload).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_its_own_controller_would_run_here_is_rejected() {
+    let world = World::new(&[("east", 4)]).await;
+    let _loop = world.start();
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i",
+        "resources": {"requests": {"cpu": "1"}}}]}});
+    let job = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        "spec": {"suspend": true, "template": template}});
+    world.hub.create(&jobs(), "default", "local", job).await;
+    let uid = world.hub.get(&jobs(), "local").await.unwrap().metadata.uid.unwrap();
+    let workload = api::kueue::jobs::JOB_KINDS[0].workload_name("local", &uid);
+    world.hub.wait(&workloads(), &workload, |w| condition(w, "Evicted").is_some()).await;
+    assert!(world.copies("local").await.is_empty());
+    let why = "The owner is not managed by Kueue: Expecting spec.managedBy to be \"kueue.x-k8s.io/multikueue\" not \"\"";
+    assert!(world.hub.events().await.iter().any(|event| event.ends_with(why)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_incremental_dispatcher_asks_more_clusters_after_five_minutes() {
+    let world = World::new(&[("a", 1), ("b", 1), ("c", 4)]).await;
+    let death = Death::default();
+    let config = ClustersConfig { dispatcher: Dispatcher::Incremental { step: 2 }, ..world.config(&death) };
+    let _loop = world.start_with(config, &death);
+    // All clusters are connected before the first Workload.
+    world
+        .hub
+        .wait(&kueue("AdmissionCheck", "admissionchecks"), CHECK, |check| {
+            is(check, "Active", "True", "Active")
+        })
+        .await;
+    let begun = tokio::time::Instant::now();
+    let workload = world.submit("train", 3).await;
+    let nominated = |names: serde_json::Value| {
+        move |w: &kube::api::DynamicObject| w.data["status"]["nominatedClusterNames"] == names
+    };
+    world.hub.wait(&workloads(), &workload, nominated(json!(["a", "b"]))).await;
+    assert_eq!(world.runs("train", &workload).await, "c");
+    assert!(begun.elapsed() >= Duration::from_mins(5), "{:?}", begun.elapsed());
+    world.workers["a"].gone(&workloads(), &workload).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_external_dispatcher_decides_which_clusters_are_asked() {
+    let world = World::new(&[("east", 4), ("west", 4)]).await;
+    let death = Death::default();
+    let config = ClustersConfig { dispatcher: Dispatcher::External, ..world.config(&death) };
+    let _loop = world.start_with(config, &death);
+    let workload = world.submit("train", 1).await;
+    world.hub.wait(&workloads(), &workload, |w| is(w, "QuotaReserved", "True", "QuotaReserved")).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    for worker in world.workers.values() {
+        assert!(worker.names(&workloads()).await.is_empty());
+    }
+    world.hub.merge_status(&workloads(), &workload, json!({"nominatedClusterNames": ["west"]})).await;
+    assert_eq!(world.runs("train", &workload).await, "west");
+}

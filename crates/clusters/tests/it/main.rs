@@ -1,0 +1,8 @@
+//! Tests of the loop over several clusters.
+
+mod clusters;
+mod common;
+mod crash;
+mod dispatch;
+mod failures;
+mod kubeconfigs;
