@@ -32,7 +32,7 @@ metadata:
 ---
 ";
 const KUEUE_RBAC: &str = "\
-# The permissions of the parts of `muster controller --parts core,scheduler,provisioning,webhooks,job=batch/job,job=ray.io/rayjob`, and of the other kinds of jobs, beside deploy/rbac.yaml: kubectl apply -f deploy/kueue-rbac.yaml
+# The permissions of the parts of `muster controller --parts core,scheduler,provisioning,multikueue,webhooks,job=batch/job,job=ray.io/rayjob`, and of the other kinds of jobs, beside deploy/rbac.yaml: kubectl apply -f deploy/kueue-rbac.yaml
 # Generated from charts/muster by `cargo run -p xtask -- deploy`. The chart and `muster install` have the permissions for their values.
 #
 # The lease is in the namespace of Kueue (`namespace` of the configuration), because a Kueue that runs there must not act at the same time.
@@ -47,7 +47,7 @@ fn deployed() -> Result<Vec<(&'static str, String)>> {
     let schema: Value =
         serde_json::from_str(&std::fs::read_to_string(root().join(CHART).join("values.schema.json"))?)?;
     let jobs = &schema["properties"]["kueue"]["properties"]["jobs"]["items"]["enum"];
-    let kueue = json!({"kueue": {"enabled": true, "inPlace": true, "namespace": "kueue-system", "provisioning": true, "jobs": jobs}});
+    let kueue = json!({"kueue": {"enabled": true, "inPlace": true, "namespace": "kueue-system", "provisioning": true, "multikueue": true, "jobs": jobs}});
     let of_kueue = Chart::new(&release, [kueue])?;
     let text = |chart: &Chart, header: &str, templates: [&str; 2]| -> Result<String> {
         let parts: Vec<String> = templates

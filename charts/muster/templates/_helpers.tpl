@@ -63,6 +63,9 @@ kube-system
 {{- if .Values.kueue.provisioning -}}
 {{- $parts = append $parts "provisioning" -}}
 {{- end -}}
+{{- if .Values.kueue.multikueue -}}
+{{- $parts = append $parts "multikueue" -}}
+{{- end -}}
 {{- range .Values.kueue.jobs -}}
 {{- $parts = concat $parts (list (printf "job=%s" .) (printf "webhook=%s" .)) -}}
 {{- end -}}

@@ -5,12 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use api::appwrapper::{Columns, Group};
 use clap::builder::BoolishValueParser;
+use clusters::ClustersConfig;
 use controllers::{Controller, Meter, Packing, Shutdown};
 use kube::Client;
 use server::{BoundEndpoint, Planned, Readiness, Registrar};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::clusters_loop::beside;
 use crate::connection::{Connection, Unreachable};
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
@@ -238,7 +240,7 @@ impl DispatchArgs {
             quota: self.quota,
         });
         let (metrics, elects, leads) = (controller.metrics(), election.is_some(), Readiness::default());
-        let setup = Setup { install, registrar, leads: leads.clone() };
+        let setup = Setup { install, registrar, leads: leads.clone(), clusters: duties.clusters };
         let stopped = until_dropped(stopping);
         match election {
             None => {
@@ -263,6 +265,7 @@ struct Setup {
     install: Option<Install>,
     registrar: Option<Registrar>,
     leads: Readiness,
+    clusters: Option<ClustersConfig>,
 }
 
 /// The CRDs to install.
@@ -289,7 +292,7 @@ async fn control_as_leader(
 
 /// Installs the CRDs, registers the endpoint and runs the controller.
 async fn control(controller: Controller, client: Client, setup: Setup, shutdown: Shutdown) -> Result<()> {
-    let Setup { install, registrar, leads } = setup;
+    let Setup { install, registrar, leads, clusters } = setup;
     leads.set();
     if let Some(Install { groups, columns, quota }) = install {
         controllers::install_crds(client.clone(), &groups, columns)
@@ -301,11 +304,11 @@ async fn control(controller: Controller, client: Client, setup: Setup, shutdown:
         }
     }
     if let Some(registrar) = registrar {
-        tokio::spawn(registrar.run(client));
+        tokio::spawn(registrar.run(client.clone()));
     } else if let Err(error) = server::remove_webhook(&client).await {
         eprintln!(
             "muster: cannot remove the webhook of an earlier controller, which may refuse AppWrappers: {error}"
         );
     }
-    Ok(controller.publish_config_and_run(shutdown).await?)
+    Ok(beside(controller.publish_config_and_run(shutdown), &client, clusters).await?)
 }

@@ -1,9 +1,11 @@
-//! `muster get`: tables of gangs, queues and nodes.
+//! `muster get`: tables of gangs, queues, nodes and clusters.
 //!
 //! - `gangs`: what is queued, by the name that its author gave it; its options and its order: `gangs/order`
 //! - `queues`: quota and what uses it
 //! - `nodes`: capacity and what uses it
+//! - `clusters`: the worker clusters of a hub
 
+pub(crate) mod clusters;
 pub(crate) mod gangs;
 pub(crate) mod nodes;
 pub(crate) mod queues;
@@ -34,6 +36,9 @@ enum What {
     /// Nodes: what they have, what pods use, and what is promised to gangs. Reads the whole cluster.
     #[command(visible_aliases = ["node", "no"])]
     Nodes(nodes::Args),
+    /// The worker clusters of a hub (MultiKueueClusters): whether they are reached, what runs there, and what is wrong.
+    #[command(visible_aliases = ["cluster"])]
+    Clusters(clusters::Args),
 }
 
 /// Prints a table.
@@ -42,6 +47,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         What::Gangs(args) => gangs::run(args).await?,
         What::Queues(args) => queues::run(args).await?,
         What::Nodes(args) => nodes::run(args).await?,
+        What::Clusters(args) => clusters::run(args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,6 +20,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::config::{Configuration, Tls};
 use api::kueue::jobs::{JobKind, declare};
 use api::kueue::webhooks::ReviewedKind;
+use clusters::ClustersConfig;
 use controllers::{
     Controller, JobsConfig, KueueOptions, Meter, Metrics, MetricsConfig, ProvisioningConfig, Shutdown,
 };
@@ -32,6 +33,7 @@ use server::{
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::clusters_loop::beside;
 use crate::controller::until_dropped;
 use crate::election::LeaseName;
 use crate::lease_thread::LeaseThread;
@@ -46,8 +48,8 @@ const METRICS_CERTIFICATE: &str = "/etc/kueue/metrics/certs";
 #[command(next_help_heading = "Kueue's API")]
 pub(crate) struct KueueArgs {
     /// What the controller does: `appwrappers`; of Kueue's API `core` (statuses, finalizers), `scheduler`, `tas` (topologies),
-    /// `provisioning` (asks for nodes), `webhooks`, and for a kind of jobs `job=batch/job` (starts and stops them) and
-    /// `webhook=batch/job` (suspends them at first).
+    /// `provisioning` (asks for nodes), `multikueue` (other clusters), `webhooks`, and for a kind of jobs `job=batch/job`
+    /// (starts and stops them) and `webhook=batch/job` (suspends them at first).
     #[arg(long, value_delimiter = ',', default_value = "appwrappers", value_name = "LIST", value_parser = Part::parse)]
     parts: Vec<Part>,
     /// Kueue's configuration file, for the parts of Kueue's API: a Configuration of config.kueue.x-k8s.io/v1beta1 or
@@ -99,6 +101,8 @@ pub(crate) struct Kueue {
     jobs: Kinds<&'static JobKind>,
     /// The admission check that asks for nodes is answered.
     provisions: bool,
+    /// The admission check that runs Workloads in other clusters is answered.
+    clusters: bool,
     /// The jobs that the webhooks suspend and check.
     reviewed: Kinds<ReviewedKind>,
     metrics_port: Option<u16>,
@@ -150,8 +154,9 @@ impl KueueArgs {
         }
         let reviewed = parts::reviewed(&self.parts);
         let provisions = self.has(|part| matches!(part, Part::Provisioning));
+        let clusters = self.has(|part| matches!(part, Part::Clusters));
         let _ = (self.zap_log_level, self.enable_tas);
-        if acts == controllers::Kueue::Off && !webhooks && jobs.kinds.is_empty() && !provisions {
+        if acts == controllers::Kueue::Off && !webhooks && jobs.kinds.is_empty() && !provisions && !clusters {
             if self.config.is_some() {
                 bail!("--config is for the parts of Kueue's API: name them, such as --parts core,webhooks");
             }
@@ -174,6 +179,7 @@ impl KueueArgs {
             webhooks,
             jobs,
             provisions,
+            clusters,
             reviewed,
             metrics_port,
             places_pods: self.place_pods,
@@ -211,6 +217,7 @@ pub(crate) struct Duties {
     pub(crate) options: KueueOptions,
     pub(crate) jobs: JobsConfig,
     pub(crate) provisioning: Option<ProvisioningConfig>,
+    pub(crate) clusters: Option<ClustersConfig>,
     /// The lease that Kueue holds while it acts.
     pub(crate) lease: Option<LeaseName>,
 }
@@ -238,6 +245,7 @@ impl Kueue {
             options: self.options(),
             jobs: self.jobs_config(),
             provisioning: self.provisioning_config(),
+            clusters: self.clusters_config(),
             lease: self.lease()?,
         })
     }
@@ -282,7 +290,11 @@ impl Kueue {
             activity.conditions.push(server.serves());
             let mut webhooks = Webhooks::new(&self.configuration.gates, self.job_rules());
             if !self.reviewed.kinds.is_empty() {
-                let (namespaces, watches) = Namespaces::watch(&client);
+                let (namespaces, watches) = if self.clusters {
+                    Namespaces::watch_with_remote_queues(&client)
+                } else {
+                    Namespaces::watch(&client)
+                };
                 watching.spawn(watches);
                 webhooks = webhooks.knowing(namespaces);
             }
@@ -331,12 +343,15 @@ impl Kueue {
         }
         let Some(lease) = lease else {
             let _keeping = keep(registrars, &client);
-            return Ok(controller.publish_config_and_run(stopped).await?);
+            let running = controller.publish_config_and_run(stopped);
+            return Ok(beside(running, &client, self.clusters_config()).await?);
         };
+        let clusters = self.clusters_config();
         let act = |client: Client, shutdown| async move {
             leads.set();
             let _keeping = keep(registrars, &client);
-            controller.with_client(client).publish_config_and_run(shutdown).await
+            let running = controller.with_client(client.clone()).publish_config_and_run(shutdown);
+            beside(running, &client, clusters).await
         };
         let led = lease.leadership().lead(&client, stopped, act).await;
         let released = lease.end().await;
@@ -359,7 +374,10 @@ impl Kueue {
 
     /// Whether this process writes about Kueue's objects.
     fn acts(&self) -> bool {
-        self.acts != controllers::Kueue::Off || !self.jobs.kinds.is_empty() || self.provisions
+        self.acts != controllers::Kueue::Off
+            || !self.jobs.kinds.is_empty()
+            || self.provisions
+            || self.clusters
     }
 
     /// Whether it does so by no shared controller.

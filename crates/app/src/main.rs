@@ -1,6 +1,7 @@
 //! The binary `muster`: flags, wiring and exit codes.
 
 mod change;
+mod clusters_loop;
 mod connection;
 mod controller;
 mod describe;

@@ -1,27 +1,35 @@
-//! `muster up`: a cluster in one process.
+//! `muster up`: a cluster in one process, or a hub with its workers.
+//!
+//! - `member`: a simulated cluster with its controller
+//! - `worker`: a worker of a hub; `hub`: the objects of the hub that name its workers, and the queues
+//! - `endpoint`: addresses
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
+mod endpoint;
+mod hub;
+mod member;
+mod worker;
+
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
-use api::appwrapper::{Group, PLURAL};
-use apiserver::{AggregatedApi, AggregatedResource, ApiServer, Auth, Service, Tls, User, ValidatingWebhook};
+use anyhow::{Context, Result, anyhow};
+use api::appwrapper::Group;
+use apiserver::{ApiServer, Service};
+use clusters::ClustersConfig;
 use controllers::{Controller, LeaderElectionConfig, LeaseKeeper, Packing};
 use jiff::Timestamp;
-use sandbox::{NodeGroup, NodePool, Sandbox};
+use sandbox::{NodeGroup, NodePool};
 use serde_json::Value;
-use server::admission::{Admission, WEBHOOK};
-use server::{pending_workloads, visibility};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 
+use crate::clusters_loop::beside;
+use crate::embedded_kueue;
 use crate::groups::{PrinterColumns, parse_group};
 use crate::kubeconfig;
 use crate::kueue::Kueue;
@@ -30,7 +38,10 @@ use crate::page;
 use crate::signal::Termination;
 use crate::table::put;
 use crate::workdir::WorkDir;
-use crate::{device_tolerations, embedded_kueue};
+use endpoint::{Endpoint, bind};
+use member::{Member, Shape};
+pub(crate) use worker::ClusterShape;
+use worker::Worker;
 
 /// Flags of `muster up`.
 #[derive(clap::Args)]
@@ -107,6 +118,12 @@ pub(crate) struct Args {
     /// Run only the API server: no nodes, no simulated components, no controller, no dashboard.
     #[arg(long)]
     api_only: bool,
+    /// A worker cluster of this one, which is their hub: `NAME,count=N,RESOURCE=QUANTITY,…`, with the shape of its nodes as for
+    /// --node. May be repeated. Jobs in the queue `main` of the hub run in one of the workers; each has a kubeconfig of its own
+    /// in the directory.
+    #[arg(long = "cluster", value_name = "SHAPE",
+        conflicts_with_all = ["nodes", "node_files", "pools", "pool_files", "api_only"])]
+    clusters: Vec<ClusterShape>,
     /// Seed of generated names and of all random choices of the simulated components.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
@@ -125,11 +142,12 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let started = Instant::now();
     let mut termination = Termination::listen()?;
-    let nodes = nodes(&args)?;
-    let pools = pools(&args)?;
-    let kueue = args.config.as_deref().map(Kueue::embedded).transpose()?;
-    let duties = embedded_kueue::duties(kueue.as_ref())?;
-    let dir = WorkDir::lock(&args.dir)?;
+    let is_hub = !args.clusters.is_empty();
+    let (nodes, pools) = if is_hub { (Vec::new(), Vec::new()) } else { (nodes(&args)?, pools(&args)?) };
+    let kueue = args.config.as_deref().map(|file| Kueue::embedded(file, is_hub)).transpose()?;
+    let mut duties = embedded_kueue::duties(kueue.as_ref())?;
+    let clusters = duties.clusters.take().or_else(|| is_hub.then(ClustersConfig::default));
+    let mut dir = WorkDir::lock(&args.dir)?;
     let api = bind(args.listen, "API server", "--listen").await?;
     let endpoint = Endpoint::new(args.tls, api.address)?;
     let server = ApiServer::new(apiserver::Config {
@@ -152,58 +170,29 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         return serving.await.context("the API server failed");
     }
     let page = bind(args.dashboard, "dashboard", "--dashboard").await?;
-    let client = kube::Client::new(service.as_user(User::admin()), "default");
-    let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
-    controllers::install_crds(client.clone(), &groups, args.appwrapper_columns.columns())
-        .await
-        .context("cannot install the AppWrapper resources")?;
-    if args.quota {
-        let installed = controllers::install_quota_crd(client.clone()).await;
-        installed.context("cannot install the QuotaSubtree resource")?;
-    }
-    // Before the webhooks: the role of a pod depends on its tolerations.
-    device_tolerations::install(&service);
-    let watches = embedded_kueue::install(&service, client.clone(), kueue.as_ref()).await?;
-    tokio::spawn(watches);
-    controllers::install_provisioning_crd(client.clone())
-        .await
-        .context("cannot install the resource ProvisioningRequest")?;
-    let logs = service.clone();
-    let simulated = sandbox::Config {
-        nodes,
-        pools: Some(pools),
-        speed: args.speed,
-        seed: args.seed,
-        logs: Some(Arc::new(move |pod, container, text| {
-            logs.with(|server, now| server.append_log(now, pod, container, text));
-        })),
-        ..sandbox::Config::default()
-    };
-    let sandbox =
-        Sandbox::start(client.clone(), simulated).await.context("cannot start the simulated cluster")?;
-
+    let groups =
+        if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups.clone() };
+    let member =
+        Member::start(&service, &args, Shape { nodes, pools, groups, is_hub }, kueue.as_ref(), duties);
+    let Member { client, controller, sandbox } = member.await?;
     let (stop, stopping) = watch::channel(());
-    let config = controllers::Config {
-        groups,
-        preemption: args.preemption,
-        dynamic_priority: args.dynamic_priority,
-        packing: args.packing,
-        guessed_hold_us: i64::from(args.guessed_hold) * 1_000_000,
-        quota: args.quota,
-        kueue: duties.acts,
-        kueue_options: duties.options,
-        jobs: duties.jobs,
-        provisioning: duties.provisioning,
-        provisioning_classes: args.provisioning_classes,
-        ..controllers::Config::default()
-    };
-    publish(&client, &config).await.context("cannot publish the configuration of the controller")?;
-    let controller = Controller::new(client.clone(), config);
-    serve_visibility(&service, &controller);
-    authorize_authors(&service);
+    let mut workers = JoinSet::new();
+    let mut told = String::new();
+    for shape in &args.clusters {
+        let worker = Worker::start(shape, &args, kueue.as_ref()).await?;
+        hub::join(&client, shape, &worker.endpoint.kubeconfig()).await?;
+        let file = dir.add(&shape.name);
+        kubeconfig::write(&file, &worker.endpoint.kubeconfig())?;
+        writeln!(told, "  cluster {:<8} {}", shape.name, file.display())?;
+        workers.spawn(worker.run(stopping.clone()));
+    }
+    if is_hub {
+        hub::set_up(&client, &args.clusters).await?;
+        writeln!(told, "  queue       {} in namespace default", hub::QUEUE)?;
+    }
     let view = page::source(&controller);
     let pages = dashboard::router(view, controller.changes());
-    let mut controlling = tokio::spawn(lead(client, controller, stopped_by(stopping.clone())));
+    let mut controlling = tokio::spawn(lead(client, controller, clusters, stopped_by(stopping.clone())));
     let mut serving = tokio::spawn(apiserver::serve(
         api.listener,
         service,
@@ -214,7 +203,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 
     kubeconfig::write(&dir.kubeconfig(), &endpoint.kubeconfig())?;
     print(&format!(
-        "muster is ready after {:.2} s\n  kubeconfig  {}\n  API server  {}\n  dashboard   http://{}\n",
+        "muster is ready after {:.2} s\n  kubeconfig  {}\n  API server  {}\n  dashboard   http://{}\n{told}",
         started.elapsed().as_secs_f64(),
         dir.kubeconfig().display(),
         endpoint.url,
@@ -226,9 +215,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         ended = &mut controlling => Err(ended_early("controller", ended)),
         ended = &mut serving => Err(ended_early("API server", ended)),
         ended = &mut showing => Err(ended_early("dashboard", ended)),
+        Some(ended) = workers.join_next() => Err(match ended {
+            Ok(Err(error)) => error,
+            Ok(Ok(())) | Err(_) => anyhow!("a worker cluster ended unexpectedly"),
+        }),
     };
     stop.send_replace(());
     drop(stop);
+    while workers.join_next().await.is_some() {}
     sandbox.shutdown().await;
     result
 }
@@ -237,6 +231,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 async fn lead(
     client: kube::Client,
     controller: Controller,
+    clusters: Option<ClustersConfig>,
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), controllers::Error> {
     // The API server is in this process, so only a process that stands still can lose the lease.
@@ -249,16 +244,12 @@ async fn lead(
     let keeper = LeaseKeeper::new(Arc::new(Timestamp::now), election);
     let leadership = keeper.leadership();
     let keeping = tokio::spawn(keeper.run(client.clone()));
-    let act = |client, shutdown| controller.with_client(client).run(shutdown);
+    let act = |client: kube::Client, shutdown| async move {
+        beside(controller.with_client(client.clone()).run(shutdown), &client, clusters).await
+    };
     let led = leadership.lead(&client, stopped, act).await;
     keeping.await.ok();
     led
-}
-
-/// Publishes how AppWrappers and Workloads are planned.
-async fn publish(client: &kube::Client, config: &controllers::Config) -> Result<(), controllers::Error> {
-    controllers::publish_config(client, config).await?;
-    controllers::publish_kueue_options(client, &config.kueue_options).await
 }
 
 /// Simulates a restart of the API server on SIGHUP: all watches end, and clients must list again.
@@ -271,43 +262,6 @@ fn restart_on_sighup(service: &Service) -> Result<()> {
         }
     });
     Ok(())
-}
-
-/// Serves the reports of the controller as an aggregated API, as a real cluster does.
-fn serve_visibility(service: &Service, controller: &Controller) {
-    let resources =
-        visibility::RESOURCES.map(|visibility::Resource { plural, singular, kind, verbs, .. }| {
-            AggregatedResource { namespaced: true, plural, singular, kind, verbs, subresource: None }
-        });
-    let queues = pending_workloads::RESOURCES.map(|queue| AggregatedResource {
-        namespaced: queue.is_namespaced,
-        plural: queue.plural,
-        singular: queue.singular,
-        kind: pending_workloads::KIND,
-        verbs: &[],
-        subresource: Some((pending_workloads::SUBRESOURCE, pending_workloads::VERBS)),
-    });
-    let router = visibility::router(controller.reports(), true);
-    let api = AggregatedApi::new(move |request| Box::pin(visibility::answer(router.clone(), request)));
-    service.with(|server, _| {
-        for version in pending_workloads::VERSIONS {
-            server.aggregate(pending_workloads::GROUP, version, &queues, api.clone());
-        }
-        server.aggregate(visibility::GROUP, visibility::VERSION, &resources, api);
-    });
-}
-
-/// Reviews AppWrappers, as the webhook of the controller does on a real cluster.
-fn authorize_authors(service: &Service) {
-    let admission = Admission::new(kube::Client::new(service.as_user(User::admin()), "default"));
-    for group in Group::ALL {
-        let admission = admission.clone();
-        let webhook = ValidatingWebhook::new(WEBHOOK, group.name(), PLURAL, move |review| {
-            let admission = admission.clone();
-            Box::pin(async move { admission.review(&review).await })
-        });
-        service.with(|server, _| server.validate_with(webhook));
-    }
 }
 
 /// The error for a component that ended before the shutdown.
@@ -327,38 +281,6 @@ pub(crate) fn print(text: &str) {
 /// Completes when the sender sends or is dropped.
 async fn stopped_by(mut stopping: watch::Receiver<()>) {
     stopping.changed().await.ok();
-}
-
-/// The URL of the API server and its authentication.
-struct Endpoint {
-    url: String,
-    tls: Option<Tls>,
-    token: Option<String>,
-    auth: Auth,
-}
-
-impl Endpoint {
-    /// Plain HTTP without authentication, on loopback addresses only; or TLS with a token of an administrator.
-    fn new(tls: bool, address: SocketAddr) -> Result<Self> {
-        if !tls && !address.ip().is_loopback() {
-            bail!(
-                "{address} is not a loopback address, and the API server has no authentication without --tls: add --tls"
-            );
-        }
-        if !tls {
-            return Ok(Self { url: format!("http://{address}"), tls: None, token: None, auth: Auth::Open });
-        }
-        let names = apiserver::names_for(address.ip());
-        let tls = Tls::generate(&names.iter().map(String::as_str).collect::<Vec<_>>())
-            .context("cannot generate a certificate")?;
-        let token = kubeconfig::token()?;
-        let auth = Auth::Tokens(BTreeMap::from([(token.clone(), User::admin())]));
-        Ok(Self { url: format!("https://{address}"), tls: Some(tls), token: Some(token), auth })
-    }
-
-    fn kubeconfig(&self) -> String {
-        apiserver::kubeconfig("muster", &self.url, self.tls.as_ref(), self.token.as_deref())
-    }
 }
 
 /// The nodes to simulate: those of the flags, or the default nodes.
@@ -389,17 +311,4 @@ fn pools(args: &Args) -> Result<Vec<NodePool>> {
         return Ok(NodePool::defaults());
     }
     Ok(pools)
-}
-
-/// A bound address and its listener.
-struct Bound {
-    address: SocketAddr,
-    listener: TcpListener,
-}
-
-async fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<Bound> {
-    let listener = TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address} for the {what}: choose another address with {flag}, such as 127.0.0.1:0")
-    })?;
-    Ok(Bound { address: listener.local_addr()?, listener })
 }

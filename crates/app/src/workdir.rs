@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 /// A directory that this process has locked. The lock is released on drop and at the end of the process.
 pub(crate) struct WorkDir {
     path: PathBuf,
+    /// Further kubeconfigs.
+    others: Vec<PathBuf>,
     _lock: File,
 }
 
@@ -19,7 +21,7 @@ impl WorkDir {
         let file = path.join("lock");
         let lock = File::create(&file).with_context(|| format!("cannot write {}", file.display()))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), others: Vec::new(), _lock: lock }),
             Err(TryLockError::WouldBlock) => bail!(
                 "another `muster up` runs in {}: stop it, or choose another directory with --dir",
                 path.display()
@@ -33,12 +35,21 @@ impl WorkDir {
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.path.join("kubeconfig")
     }
+
+    /// The kubeconfig of another cluster of this process.
+    pub(crate) fn add(&mut self, name: &str) -> PathBuf {
+        let path = self.path.join(format!("{name}.kubeconfig"));
+        self.others.push(path.clone());
+        path
+    }
 }
 
 impl Drop for WorkDir {
-    /// Removes the kubeconfig: the cluster ends with the process.
+    /// Removes the kubeconfigs: the clusters end with the process.
     fn drop(&mut self) {
-        std::fs::remove_file(self.kubeconfig()).ok();
+        for path in self.others.iter().chain([&self.kubeconfig()]) {
+            std::fs::remove_file(path).ok();
+        }
     }
 }
 

@@ -74,7 +74,7 @@ fn in_kueues_place_pods_have_the_labels_that_any_installation_of_kueue_selects()
 
 #[test]
 fn nobody_gets_all_verbs_kinds_or_groups() {
-    let all = json!({"kueue": {"enabled": true, "provisioning": true}, "appWrappers": {"quota": true}});
+    let all = json!({"kueue": {"enabled": true, "provisioning": true, "multikueue": true}, "appWrappers": {"quota": true}});
     for change in [json!({}), all] {
         let objects = chart(change).unwrap().all_objects().unwrap();
         for rule in rules(&objects) {

@@ -7,6 +7,7 @@ mod configurations;
 mod namespaces;
 mod paths;
 pub(crate) mod registration;
+mod remote_queues;
 mod reviews;
 
 use api::kueue::feature_gates::FeatureGates;

@@ -26,10 +26,11 @@ const OF_PROCESS: [&str; 10] = [
 
 impl Kueue {
     /// What a configuration says, for all kinds of jobs or those that it names. Tells which of its fields have no effect.
-    pub(crate) fn embedded(file: &Path) -> Result<Self> {
+    pub(crate) fn embedded(file: &Path, is_hub: bool) -> Result<Self> {
         let document = read(file)?;
         let waits_for_pods = waits_for_pods(&document);
-        let unused: Vec<&str> = OF_PROCESS.into_iter().filter(|field| !document[*field].is_null()).collect();
+        let is_unused = |field: &&str| !document[*field].is_null() && !(is_hub && *field == "multiKueue");
+        let unused: Vec<&str> = OF_PROCESS.into_iter().filter(is_unused).collect();
         if !unused.is_empty() {
             eprintln!("muster: {}: no effect in a simulated cluster: {}", file.display(), unused.join(", "));
         }
@@ -52,6 +53,7 @@ impl Kueue {
             webhooks: true,
             jobs: parts::managed(&parts),
             provisions: true,
+            clusters: is_hub,
             reviewed: parts::reviewed(&parts),
             metrics_port: None,
             places_pods: true,

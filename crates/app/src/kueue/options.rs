@@ -4,6 +4,7 @@ use api::kueue::config::{
     GoDuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp, WaitForPodsReady,
 };
 use api::selector::LabelSelector;
+use clusters::{ClustersConfig, Dispatcher};
 use controllers::{
     FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady, ProvisioningConfig, UsageRules,
 };
@@ -40,6 +41,34 @@ impl Kueue {
     pub(super) fn provisioning_config(&self) -> Option<ProvisioningConfig> {
         let deletes_at_eviction = self.configuration.gates.enabled("CleanupProvisioningRequestsOnEviction");
         self.provisions.then_some(ProvisioningConfig { deletes_at_eviction })
+    }
+
+    /// How Workloads run in other clusters, if they do.
+    pub(super) fn clusters_config(&self) -> Option<ClustersConfig> {
+        if !self.clusters || !self.configuration.gates.enabled("MultiKueue") {
+            return None;
+        }
+        let fields = &self.configuration.fields;
+        let multi = fields.multi_kueue.clone().unwrap_or_default();
+        let us = |time: Option<GoDuration>| {
+            time.map_or(0, |time| i64::try_from(time.0.as_micros()).unwrap_or(i64::MAX))
+        };
+        let steps = multi.incremental_dispatcher_config.and_then(|config| config.step_size);
+        let step = steps.and_then(|step| usize::try_from(step).ok()).filter(|step| *step > 0).unwrap_or(3);
+        let dispatcher = match multi.dispatcher_name.as_deref() {
+            Some("kueue.x-k8s.io/multikueue-dispatcher-incremental") => Dispatcher::Incremental { step },
+            Some("kueue.x-k8s.io/multikueue-dispatcher-all-at-once") | None => Dispatcher::AllAtOnce,
+            Some(_) => Dispatcher::External,
+        };
+        let defaults = ClustersConfig::default();
+        Some(ClustersConfig {
+            namespace: fields.namespace.clone().unwrap_or(defaults.namespace),
+            origin: multi.origin.unwrap_or(defaults.origin),
+            worker_lost_us: us(multi.worker_lost_timeout),
+            collects: us(multi.gc_interval) > 0,
+            dispatcher,
+            ..ClustersConfig::default()
+        })
     }
 
     /// What the configuration says about ready pods, if it counts.

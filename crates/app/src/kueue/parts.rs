@@ -21,6 +21,10 @@ pub(super) enum Part {
     Webhooks,
     /// Answers the admission check that asks for nodes.
     Provisioning,
+    /// Answers the admission check that runs Workloads in other clusters.
+    Clusters,
+    /// Nominates clusters for Workloads. The part above does it.
+    Dispatcher,
     /// Starts and stops the jobs of a kind with their Workloads.
     Job(&'static JobKind),
     /// Suspends the jobs of a kind at their creation, and checks them.
@@ -64,12 +68,12 @@ pub(super) fn reviewed(parts: &[Part]) -> Kinds<ReviewedKind> {
 }
 
 /// Parts of Kueue that Muster does not have yet.
-const NOT_BUILT: [&str; 4] = ["concurrentadmission", "failurerecovery", "multikueue", "dispatcher"];
+const NOT_BUILT: [&str; 2] = ["concurrentadmission", "failurerecovery"];
 
 impl Part {
     /// The part of this name.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
-        const BUILT: &str = "appwrappers, core, scheduler, tas, elasticjobs, webhooks, provisioning, and for a kind of jobs job=NAME and webhook=NAME";
+        const BUILT: &str = "appwrappers, core, scheduler, tas, elasticjobs, webhooks, provisioning, multikueue, dispatcher, and for a kind of jobs job=NAME and webhook=NAME";
         match name {
             "appwrappers" => return Ok(Self::AppWrappers),
             "core" => return Ok(Self::Core),
@@ -78,6 +82,8 @@ impl Part {
             "elasticjobs" => return Ok(Self::ElasticJobs),
             "webhooks" => return Ok(Self::Webhooks),
             "provisioning" => return Ok(Self::Provisioning),
+            "multikueue" => return Ok(Self::Clusters),
+            "dispatcher" => return Ok(Self::Dispatcher),
             "job=deployment" => return Ok(Self::Deployments),
             _ => {}
         }
@@ -115,9 +121,10 @@ mod tests {
             ("webhook=batch/job", "Ok(JobWebhook(ReviewedKind { framework: \"batch/job\","),
             ("webhook=statefulset", "Ok(JobWebhook(ReviewedKind { framework: \"statefulset\","),
             ("tas", "Ok(Topologies)"),
+            ("multikueue", "Ok(Clusters)"),
             (
-                "dispatcher",
-                "Err(\"the part dispatcher is not built yet: remove it; built are appwrappers, core, scheduler, tas, elasticjobs, webhooks, provisioning,",
+                "failurerecovery",
+                "Err(\"the part failurerecovery is not built yet: remove it; built are appwrappers, core, scheduler, tas, elasticjobs, webhooks, provisioning,",
             ),
             (
                 "job=trainer.kubeflow.org/trainjob",

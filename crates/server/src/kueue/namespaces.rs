@@ -7,7 +7,7 @@ use api::appwrapper;
 use api::kueue::jobs::{JOB_KINDS, controller};
 use api::kueue::webhooks::{DEFAULT, JobDefaults};
 use api::kueue::{GROUP, V1BETA2};
-use futures::future::{BoxFuture, join3};
+use futures::future::{BoxFuture, join, join3};
 use futures::{FutureExt as _, StreamExt as _, future};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
@@ -17,6 +17,7 @@ use kube::runtime::watcher::{Config, DefaultBackoff};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::Value;
 
+use super::remote_queues::RemoteQueues;
 use crate::registration::resource;
 
 /// How long a review waits for the first reading. The API server waits for the answer for 10 s.
@@ -34,6 +35,7 @@ pub struct Namespaces {
     all: Store<Metadata>,
     queues: Store<Metadata>,
     classes: Store<Metadata>,
+    remote: Option<RemoteQueues>,
 }
 
 impl std::fmt::Debug for Namespaces {
@@ -50,13 +52,25 @@ impl Namespaces {
         let (queues, of_queues) = reflected(client, queues(), named());
         let (classes, of_classes) = reflected(client, classes(), named());
         let watches = Box::pin(join3(of_namespaces, of_queues, of_classes).map(|_| ()));
-        (Self { client: client.clone(), all, queues, classes }, watches)
+        (Self { client: client.clone(), all, queues, classes, remote: None }, watches)
+    }
+
+    /// The same, which also knows the queues whose Workloads run in other clusters.
+    pub fn watch_with_remote_queues(client: &Client) -> (Self, NamespaceWatches) {
+        let (known, watches) = Self::watch(client);
+        let (remote, of_remote) = RemoteQueues::watch(client);
+        (Self { remote: Some(remote), ..known }, Box::pin(join(watches, of_remote).map(|_| ())))
     }
 
     /// Completes when everything has been read once, or after a few seconds: an answer that is late is none.
     pub(crate) async fn first(&self) {
         let all = [&self.all, &self.queues, &self.classes].map(Store::wait_until_ready);
-        tokio::time::timeout(FIRST_MAX, future::join_all(all)).await.ok();
+        let remote = async {
+            if let Some(remote) = &self.remote {
+                remote.first().await;
+            }
+        };
+        tokio::time::timeout(FIRST_MAX, join(future::join_all(all), remote)).await.ok();
     }
 
     /// What jobs of this namespace get.
@@ -67,6 +81,7 @@ impl Namespaces {
             has_queue: self.queues.get(&key(DEFAULT, queues()).within(namespace)).is_some(),
             has_class: self.classes.get(&key(DEFAULT, classes())).is_some(),
             is_ownerless: false,
+            remote_queues: self.remote.as_ref().map(|remote| remote.of(namespace)).unwrap_or_default(),
         }
     }
 
@@ -95,7 +110,7 @@ fn namespaces() -> ApiResource {
     resource("", "v1", "Namespace", "namespaces")
 }
 
-fn queues() -> ApiResource {
+pub(super) fn queues() -> ApiResource {
     resource(GROUP, V1BETA2, "LocalQueue", "localqueues")
 }
 
