@@ -10,9 +10,9 @@ pub(crate) async fn beside<T>(
     config: Option<ClustersConfig>,
 ) -> T {
     let Some(config) = config else { return controller.await };
-    let clusters = Clusters::new(client.clone(), config);
+    let clusters = Box::pin(Clusters::new(client.clone(), config).run());
     tokio::select! {
         ended = controller => ended,
-        never = clusters.run() => match never {},
+        never = clusters => match never {},
     }
 }

@@ -29,7 +29,7 @@ impl Kueue {
     pub(crate) fn embedded(file: &Path, is_hub: bool) -> Result<Self> {
         let document = read(file)?;
         let waits_for_pods = waits_for_pods(&document);
-        let is_unused = |field: &&str| !document[*field].is_null() && !(is_hub && *field == "multiKueue");
+        let is_unused = |field: &&str| !(document[*field].is_null() || is_hub && *field == "multiKueue");
         let unused: Vec<&str> = OF_PROCESS.into_iter().filter(is_unused).collect();
         if !unused.is_empty() {
             eprintln!("muster: {}: no effect in a simulated cluster: {}", file.display(), unused.join(", "));
