@@ -1,6 +1,7 @@
 //! Installs, upgrades and uninstalls the Helm chart on a cluster with simulated nodes, and uses what is installed as a user does.
 //!
 //! - `app_wrappers`, `kueue_api`, `claims`: on an empty cluster
+//! - `manifest`: the objects of a release by kubectl instead of Helm
 //! - `kueues_place`, `mcads_place`: in the place of Kueue and of MCAD, and back
 //! - `controller`: the replicas of a release as the controller under test of cases
 //! - `release`: Helm and the replicas
@@ -14,6 +15,7 @@ mod cluster;
 mod controller;
 mod kueue_api;
 mod kueues_place;
+mod manifest;
 mod mcads_place;
 mod node;
 mod release;
@@ -44,10 +46,12 @@ pub struct Options {
     pub kubeconfig: PathBuf,
     /// The program `helm`.
     pub helm: PathBuf,
-    /// The folder of the chart.
+    /// The chart: a folder, or an archive.
     pub chart: PathBuf,
     /// A chart of an earlier version, from which the release is upgraded.
     pub previous: Option<PathBuf>,
+    /// A file with the objects of the chart's default values, such as `install.yaml` of a release.
+    pub manifest: Option<PathBuf>,
     /// The program of the image.
     pub program: PathBuf,
     /// Kueue's manager, beside the folder `kueue` with its chart.
@@ -71,6 +75,8 @@ pub enum Part {
     McadsPlace,
     /// AppWrappers.
     AppWrappers,
+    /// AppWrappers, with the objects of a file.
+    Manifest,
     /// Kueue's API without Kueue.
     KueueApi,
     /// Kueue's API, and authors who leave queues and claim what is not theirs.
@@ -171,6 +177,9 @@ async fn parts(release: &Release) -> Result<()> {
     }
     if is_wanted(Part::AppWrappers) {
         app_wrappers::run(release, &done).await?;
+    }
+    if let Some(manifest) = release.options.manifest.as_deref().filter(|_| is_wanted(Part::Manifest)) {
+        manifest::run(release, manifest, &done).await?;
     }
     if is_wanted(Part::KueueApi) {
         kueue_api::run(release, &done).await?;

@@ -154,6 +154,7 @@ async fn controller(arguments: &Arguments, client: &Client) -> Result<Box<dyn Co
         kubeconfig: arguments.kubeconfig.clone(),
         helm,
         chart: arguments.chart.clone(),
+        manifest: None,
         previous: None,
         program: muster.clone(),
         kueue: None,

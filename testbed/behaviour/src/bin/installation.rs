@@ -27,9 +27,12 @@ struct Arguments {
     /// The program, instead of that of an image.
     #[arg(long, value_name = "FILE", default_value = "target/release/muster")]
     muster: PathBuf,
-    /// The folder of the chart.
+    /// The folder of the chart, or its archive.
     #[arg(long, value_name = "DIR", default_value = "charts/muster")]
     chart: PathBuf,
+    /// The objects of the default values in a file, which kubectl installs: `install.yaml` of a release.
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
     /// The folder of the chart's previous version, which is installed first.
     #[arg(long, value_name = "DIR")]
     previous: Option<PathBuf>,
@@ -59,14 +62,16 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let Arguments { kubeconfig, helm, chart, previous, kueue, mcad, only: parts, dir, .. } = arguments;
+    let Arguments { kubeconfig, helm, chart, manifest, previous, kueue, mcad, only: parts, dir, .. } =
+        arguments;
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let program = match arguments.image {
         Some(image) => unpack(&image, &dir).with_context(|| format!("cannot unpack {}", image.display()))?,
         None => arguments.muster,
     };
     let timeout = Duration::from_secs(arguments.timeout);
-    let options = Options { kubeconfig, helm, chart, previous, program, kueue, mcad, parts, dir, timeout };
+    let options =
+        Options { kubeconfig, helm, chart, manifest, previous, program, kueue, mcad, parts, dir, timeout };
     if arguments.hold {
         hold(options, &arguments.set_json).await?;
         return Ok(ExitCode::SUCCESS);

@@ -70,7 +70,7 @@ impl Release {
     }
 
     /// A gang of two pods starts.
-    async fn dispatches(&self, name: &str) -> Result<()> {
+    pub(super) async fn dispatches(&self, name: &str) -> Result<()> {
         let wrapper = of_codeflare(objects::wrap(name, [objects::job(name, 2, "cpu=1", "10m")]));
         // A client tries again: for a moment after a crash, the Service still leads to the replica that is gone.
         self.cluster
