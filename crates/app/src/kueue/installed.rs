@@ -19,6 +19,7 @@ impl Kueue {
             webhooks: false,
             jobs: parts::managed(&[]),
             provisions: true,
+            clusters: false,
             reviewed: parts::reviewed(&[]),
             metrics_port: None,
             places_pods: false,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, text};
 use super::mcad::McadSettings;
+use super::objects::remote_checks;
 use super::read::WEBHOOK_SERVICE;
 use super::settings::Settings;
 use super::systems::{Deployment, Software, System, find};
@@ -110,6 +111,9 @@ impl Plan<'_> {
         ];
         if self.provisions {
             words.push("--set kueue.provisioning=true".into());
+        }
+        if !remote_checks(self.cluster).is_empty() {
+            words.push("--set kueue.multikueue=true".into());
         }
         if let Some(issuer) = settings.issuer {
             words.push(format!("--set certificates.issuer={issuer}"));

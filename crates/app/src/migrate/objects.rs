@@ -1,6 +1,6 @@
 //! What happens to the objects of Kueue's API and to the jobs in its queues.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use api::kueue::jobs::{ELASTIC, JOB_KINDS};
 use api::kueue::kinds::KINDS;
@@ -46,27 +46,14 @@ pub(crate) fn findings(cluster: &Cluster, settings: &Settings) -> Vec<Finding> {
 struct Objects<'a> {
     /// The names of the admission checks of `MultiKueue`.
     remote: BTreeSet<&'a str>,
-    /// The admission check of `MultiKueue` of each `ClusterQueue` that has one.
-    remote_queues: BTreeMap<&'a str, &'a str>,
-    /// The `ClusterQueue` of each `LocalQueue`.
-    local_queues: BTreeMap<(&'a str, &'a str), &'a str>,
     rules: Context,
 }
 
 impl<'a> Objects<'a> {
     fn of(cluster: &'a Cluster, settings: &Settings) -> Self {
         let remote = remote_checks(cluster);
-        let mut remote_queues = BTreeMap::new();
-        for queue in cluster.of("clusterqueues.kueue.x-k8s.io") {
-            let check = checks(queue).into_iter().find(|check| remote.contains(check));
-            remote_queues.extend(check.map(|check| (text(&queue["metadata"]["name"]), check)));
-        }
-        let local_queues = cluster.of("localqueues.kueue.x-k8s.io").iter().map(|queue| {
-            let meta = &queue["metadata"];
-            ((text(&meta["namespace"]), text(&meta["name"])), text(&queue["spec"]["clusterQueue"]))
-        });
         let rules = Context { gates: (&settings.gates).into(), jobs: JobRules::default() };
-        Self { remote, remote_queues, local_queues: local_queues.collect(), rules }
+        Self { remote, rules }
     }
 
     /// What is found about one object.
@@ -77,12 +64,7 @@ impl<'a> Objects<'a> {
             "admissionchecks" => vec![self.check(subject.clone(), object)],
             "workloads" => vec![self.workload(subject.clone(), object)],
             "multikueueconfigs" | "multikueueclusters" => {
-                let remedy = "keep Kueue for what they dispatch, or delete them";
-                vec![Finding::not_served(
-                    subject.clone(),
-                    "belongs to MultiKueue, which Muster does not have",
-                    remedy,
-                )]
+                remote_setting(&subject, object).into_iter().collect()
             }
             _ => Vec::new(),
         };
@@ -106,12 +88,6 @@ impl<'a> Objects<'a> {
 
     fn cluster_queue(&self, subject: &Subject, queue: &Value) -> Vec<Finding> {
         let mut found = Vec::new();
-        if let Some(check) = self.remote_queues.get(subject.name.as_str()) {
-            let what = format!("needs the AdmissionCheck {check} of MultiKueue: its Workloads wait for ever");
-            let remedy =
-                format!("take {check} out of spec.admissionChecksStrategy, or keep Kueue for this queue");
-            found.push(Finding::not_served(subject.clone(), what, remedy));
-        }
         if queue["spec"]["concurrentAdmissionPolicy"].is_object() {
             let what =
                 "asks for concurrent admission: Muster tries the flavors of a Workload one after the other";
@@ -123,12 +99,8 @@ impl<'a> Objects<'a> {
     fn check(&self, subject: Subject, check: &Value) -> Finding {
         let by = text(&check["spec"]["controllerName"]);
         if self.remote.contains(subject.name.as_str()) {
-            let remedy = "take it out of the ClusterQueues that name it, or keep Kueue for them";
-            return Finding::not_served(
-                subject,
-                "is answered by MultiKueue, which Muster does not have",
-                remedy,
-            );
+            let what = "runs Workloads in other clusters: Muster answers it for the kinds of jobs of docs/clusters.md";
+            return Finding::set(subject, what, "kueue.multikueue=true");
         }
         if by == provisioning::CONTROLLER {
             return Finding::set(subject, "asks for nodes: Muster answers it", "kueue.provisioning=true");
@@ -148,20 +120,8 @@ impl<'a> Objects<'a> {
         if !text(&status["clusterName"]).is_empty()
             || items(&status["nominatedClusterNames"]).next().is_some()
         {
-            let what = "is dispatched to another cluster by MultiKueue: Muster does not follow it there";
-            return Finding::not_served(
-                subject,
-                what,
-                "let it end before the migration, or keep Kueue for its queue",
-            );
-        }
-        if let Some(check) = self.remote_check(&subject, spec, status) {
-            let what = format!("needs the AdmissionCheck {check} of MultiKueue: it waits for ever");
-            return Finding::not_served(
-                subject,
-                what,
-                "move its job to another queue, or change its ClusterQueue",
-            );
+            let what = "is dispatched to another cluster: Muster knows its copies by their labels, which was not tried on a hub of Kueue";
+            return Finding::to_do(subject, what, "let it end before the migration");
         }
         let what = if is("Evicted") && is("QuotaReserved") {
             "is being evicted: it gives its quota back when its pods have ended"
@@ -176,24 +136,6 @@ impl<'a> Objects<'a> {
         };
         Finding::kept(subject, what)
     }
-
-    /// The admission check of `MultiKueue` that a Workload has to pass.
-    fn remote_check(&self, subject: &Subject, spec: &Value, status: &Value) -> Option<&str> {
-        let own = items(&status["admissionChecks"]).find_map(|check| {
-            self.remote.get(text(&check["name"])).copied().filter(|_| check["state"] != "Ready")
-        });
-        let admitted = text(&status["admission"]["clusterQueue"]);
-        let local = self.local_queues.get(&(subject.namespace.as_str(), text(&spec["queueName"])));
-        let queue = if admitted.is_empty() { local.copied().unwrap_or_default() } else { admitted };
-        let of_queue = || self.remote_queues.get(queue).copied().filter(|_| admitted.is_empty());
-        own.or_else(of_queue)
-    }
-}
-
-/// The admission checks that a `ClusterQueue` names.
-fn checks(queue: &Value) -> Vec<&str> {
-    let strategy = items(&queue["spec"]["admissionChecksStrategy"]["admissionChecks"]);
-    strategy.map(|rule| text(&rule["name"])).collect()
 }
 
 /// What happens to an object of which nothing else is to be said.
@@ -235,4 +177,18 @@ fn of_job(framework: &str, is_managed: bool, job: &Value) -> Finding {
         return Finding::not_served(subject, what, format!("remove the annotation {ELASTIC}"));
     }
     Finding::kept(subject, "waits or runs with its Workload")
+}
+
+/// What Muster does not have of a `MultiKueueConfig` or a `MultiKueueCluster`.
+fn remote_setting(subject: &Subject, object: &Value) -> Option<Finding> {
+    let spec = &object["spec"];
+    if spec["quotaManagement"] == "Automated" {
+        let what = "asks for the sum of the quotas of its clusters as the quota of the hub";
+        return Some(Finding::not_served(subject.clone(), what, "set the quota of the hub by hand"));
+    }
+    let source = [&spec["clusterSource"]["clusterProfileRef"], &spec["clusterProfileRef"]];
+    let what = "names a ClusterProfile, which Muster does not read";
+    source.iter().any(|profile| profile.is_object()).then(|| {
+        Finding::not_served(subject.clone(), what, "name a kubeConfig in spec.clusterSource instead")
+    })
 }

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use super::cluster::{Cluster, items, text};
 use super::finding::{Finding, Subject};
-use super::objects;
 use super::read::{WEBHOOK_SERVICE, config_maps};
 use super::systems::Deployment;
 
@@ -108,7 +107,7 @@ pub(crate) fn settings(cluster: &Cluster, deployment: Option<&Deployment>) -> Se
         }
     };
     let document = with_flags(document, deployment);
-    settings.read(cluster, &document);
+    settings.read(&document);
     settings
 }
 
@@ -166,7 +165,7 @@ fn with_flags(mut document: Value, deployment: Option<&Deployment>) -> Value {
 }
 
 impl Settings {
-    fn read(&mut self, cluster: &Cluster, document: &Value) {
+    fn read(&mut self, document: &Value) {
         let parsed = Configuration::parse(document.clone(), "kueue-system");
         // In v1beta1, nothing waits for pods unless the file says so.
         let has_default_wait = is_v1beta2(document);
@@ -195,7 +194,7 @@ impl Settings {
         self.lease(&document);
         for (field, value) in document.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null())
         {
-            self.field(cluster, field, value);
+            self.field(field, value);
         }
         if document["waitForPodsReady"].is_null() && self.document.is_some() && has_default_wait {
             let what = "is not in the file: Kueue evicts Workloads whose pods are not ready after 30 minutes, Muster does not";
@@ -251,7 +250,7 @@ impl Settings {
         }
     }
 
-    fn field(&mut self, cluster: &Cluster, field: &str, value: &Value) {
+    fn field(&mut self, field: &str, value: &Value) {
         let subject = setting(field);
         if matches!(field, "apiVersion" | "kind") {
             return;
@@ -265,7 +264,6 @@ impl Settings {
             return;
         }
         match field {
-            "multiKueue" => self.findings.push(multi_kueue(cluster, subject)),
             "integrations" => self.integrations(value),
             "metrics" => self.metrics(value),
             "resources" => self.resources(value),
@@ -355,17 +353,6 @@ fn is_v1beta2(document: &Value) -> bool {
 
 fn setting(path: &str) -> Subject {
     Subject::new("Setting", path)
-}
-
-fn multi_kueue(cluster: &Cluster, subject: Subject) -> Finding {
-    if objects::remote_checks(cluster).is_empty() {
-        return Finding::differs(
-            subject,
-            "has no effect: Muster has no MultiKueue, and no AdmissionCheck uses it",
-        );
-    }
-    let remedy = "keep Kueue for these queues, or submit their jobs in the other clusters";
-    Finding::not_served(subject, "Muster has no MultiKueue", remedy)
 }
 
 #[cfg(test)]

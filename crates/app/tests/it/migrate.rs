@@ -109,11 +109,14 @@ fn a_cluster_with_kueue_is_read_page_by_page_and_planned() {
     let check_of = json!({"controllerName": "kueue.x-k8s.io/multikueue"});
     cluster.queue("admissionchecks", "AdmissionCheck", "remote", check_of);
     let (code, text) = check(dir, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("AdmissionCheck remote: runs Workloads in other clusters"), "{text}");
+    assert!(text.contains("--set kueue.multikueue=true"), "{text}");
+    let profile = json!({"clusterSource": {"clusterProfileRef": {"name": "west"}}});
+    cluster.queue("multikueueclusters", "MultiKueueCluster", "west", profile);
+    let (code, text) = check(dir, &[]);
     assert_eq!(code, Some(4), "{text}");
-    assert!(
-        text.contains("AdmissionCheck remote: is answered by MultiKueue, which Muster does not have"),
-        "{text}"
-    );
+    assert!(text.contains("MultiKueueCluster west: names a ClusterProfile"), "{text}");
     assert_eq!(cluster.running.end(), Some(0));
 }
 

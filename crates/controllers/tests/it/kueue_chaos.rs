@@ -29,11 +29,11 @@ const DISTURBED: (RangeInclusive<u64>, [u64; 8]) =
 /// The same for seeds with sets of pods.
 const WITH_SETS: (RangeInclusive<u64>, [u64; 1]) = (3_000..=3_005, [3_169]);
 /// The same for seeds with checks, topologies, and times without webhooks.
-const WITH_OPERATIONS: (RangeInclusive<u64>, [u64; 19]) = (
+const WITH_OPERATIONS: (RangeInclusive<u64>, [u64; 22]) = (
     5_000..=5_007,
     [
         5_051, 5_064, 5_065, 5_067, 5_141, 5_168, 5_361, 5_513, 5_557, 5_740, 5_800, 5_895, 6_206, 6_490,
-        6_583, 6_588, 6_671, 6_733, 6_937,
+        6_583, 6_588, 6_595, 6_671, 6_689, 6_733, 6_937, 6_964,
     ],
 );
 /// After this pause the controller has reacted to an action.
