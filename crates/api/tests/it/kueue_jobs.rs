@@ -240,7 +240,7 @@ fn a_job_gets_the_queue_and_the_class_with_the_name_default() {
 fn a_job_of_a_queue_that_runs_it_in_another_cluster_is_taken_from_its_own_controller() {
     let known = JobDefaults { remote_queues: ["far".to_owned()].into(), ..JobDefaults::default() };
     let managed_by = |queue: &str, spec: Value| {
-        let mut job = job(&json!({}), &spec);
+        let mut job = job(&spec, &json!({}));
         job["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": queue});
         default("jobs", Operation::Create, &mut job, &known, &context());
         job["spec"]["managedBy"].clone()
