@@ -5,7 +5,7 @@
 use clusters::judge;
 use serde_json::{Value, json};
 
-fn config(cluster: Value, user: Value) -> String {
+fn config(cluster: &Value, user: &Value) -> String {
     json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]})
@@ -22,7 +22,7 @@ fn a_kubeconfig_with_a_token_or_a_certificate_and_a_protected_connection_is_acce
         "http://localhost",
     ] {
         let user = json!({"token": "t", "client-certificate-data": "x", "client-key-data": "x"});
-        let text = config(json!({"server": server, "certificate-authority-data": "x"}), user);
+        let text = config(&json!({"server": server, "certificate-authority-data": "x"}), &user);
         assert!(judge(&text).is_ok(), "{server}: {:?}", judge(&text).err());
     }
 }
@@ -31,11 +31,11 @@ fn a_kubeconfig_with_a_token_or_a_certificate_and_a_protected_connection_is_acce
 fn a_hostile_kubeconfig_is_refused_with_its_reason() {
     let good = json!({"server": "https://a.example"});
     let token = json!({"token": "t"});
-    let user = |field: &str, value: Value| config(good.clone(), json!({ field: value }));
+    let user = |field: &str, value: Value| config(&good, &json!({ field: value }));
     let cluster = |field: &str, value: Value| {
         let mut cluster = good.clone();
         cluster[field] = value;
-        config(cluster, token.clone())
+        config(&cluster, &token)
     };
     let cases = [
         ("exec", user("exec", json!({"command": "sh", "apiVersion": "client.authentication.k8s.io/v1"}))),
@@ -65,7 +65,7 @@ fn a_hostile_kubeconfig_is_refused_with_its_reason() {
 #[test]
 fn not_only_the_chosen_user_is_checked() {
     let mut text: Value =
-        serde_json::from_str(&config(json!({"server": "https://a"}), json!({"token": "t"}))).unwrap();
+        serde_json::from_str(&config(&json!({"server": "https://a"}), &json!({"token": "t"}))).unwrap();
     text["users"].as_array_mut().unwrap().push(json!({"name": "other", "user": {"tokenFile": "/x"}}));
     assert!(judge(&text.to_string()).unwrap_err().text.ends_with("for user other"));
 }
