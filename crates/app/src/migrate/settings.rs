@@ -107,7 +107,7 @@ pub(crate) fn settings(cluster: &Cluster, deployment: Option<&Deployment>) -> Se
         }
     };
     let document = with_flags(document, deployment);
-    settings.read(&document);
+    settings.read(cluster, &document);
     settings
 }
 
@@ -165,7 +165,7 @@ fn with_flags(mut document: Value, deployment: Option<&Deployment>) -> Value {
 }
 
 impl Settings {
-    fn read(&mut self, document: &Value) {
+    fn read(&mut self, cluster: &Cluster, document: &Value) {
         let parsed = Configuration::parse(document.clone(), "kueue-system");
         // In v1beta1, nothing waits for pods unless the file says so.
         let has_default_wait = is_v1beta2(document);
