@@ -102,7 +102,10 @@ pub(crate) fn epoch_s() -> Result<u64> {
     let text = if let Ok(text) = std::env::var("SOURCE_DATE_EPOCH") {
         text
     } else {
-        let log = Command::new("git").args(["log", "-1", "--format=%ct"]).output();
+        let log = Command::new("git")
+            .args(["log", "-1", "--format=%ct"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output();
         let log = log.context("cannot ask git for the time of the last commit: set SOURCE_DATE_EPOCH")?;
         String::from_utf8_lossy(&log.stdout).into_owned()
     };
