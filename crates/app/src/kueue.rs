@@ -48,8 +48,8 @@ const METRICS_CERTIFICATE: &str = "/etc/kueue/metrics/certs";
 #[command(next_help_heading = "Kueue's API")]
 pub(crate) struct KueueArgs {
     /// What the controller does: `appwrappers`; of Kueue's API `core` (statuses, finalizers), `scheduler`, `tas` (topologies),
-    /// `provisioning` (asks for nodes), `multikueue` (other clusters), `webhooks`, and for a kind of jobs `job=batch/job`
-    /// (starts and stops them) and `webhook=batch/job` (suspends them at first).
+    /// `provisioning` (asks for nodes), `multikueue` (other clusters), `webhooks`; for a kind of jobs `job=batch/job`
+    /// (starts, stops) and `webhook=batch/job` (suspends).
     #[arg(long, value_delimiter = ',', default_value = "appwrappers", value_name = "LIST", value_parser = Part::parse)]
     parts: Vec<Part>,
     /// Kueue's configuration file, for the parts of Kueue's API: a Configuration of config.kueue.x-k8s.io/v1beta1 or

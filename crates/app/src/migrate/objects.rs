@@ -99,7 +99,7 @@ impl<'a> Objects<'a> {
     fn check(&self, subject: Subject, check: &Value) -> Finding {
         let by = text(&check["spec"]["controllerName"]);
         if self.remote.contains(subject.name.as_str()) {
-            let what = "runs Workloads in other clusters: Muster answers it for the kinds of jobs of docs/clusters.md";
+            let what = "runs Workloads in other clusters: Muster answers it for most kinds of jobs (docs/clusters.md)";
             return Finding::set(subject, what, "kueue.multikueue=true");
         }
         if by == provisioning::CONTROLLER {

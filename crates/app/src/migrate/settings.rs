@@ -23,7 +23,7 @@ const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("visibilityServer", "has no effect: the visibility API is served at Muster's endpoint"),
 ];
 /// The feature gates that Muster reads. A test compares them with its code.
-const READ_GATES: [&str; 31] = [
+const READ_GATES: [&str; 32] = [
     "AdmissionFairSharing",
     "AdmissionGatedBy",
     "CleanupProvisioningRequestsOnEviction",
@@ -35,6 +35,7 @@ const READ_GATES: [&str; 31] = [
     "LWSImmutableGroupSize",
     "LocalQueueMetrics",
     "MetricsForCohorts",
+    "MultiKueue",
     "MultiKueueOrchestratedPreemption",
     "PartialAdmission",
     "PriorityBoost",

@@ -47,7 +47,7 @@ fn a_plain_kueue_needs_the_commands_alone() {
 #[test]
 fn fields_of_the_configuration_are_taken_over_or_named() {
     for (lines, name, outcome, text) in [
-        ("multiKueue: {gcInterval: 1m}", "multiKueue", Outcome::Differs, "no AdmissionCheck uses it"),
+        ("multiKueue: {gcInterval: 1m}", "multiKueue", Outcome::Set, "kueue.configuration.multiKueue"),
         ("clientConnection: {qps: 50}", "clientConnection", Outcome::Differs, "has no effect"),
         ("webhook: {port: 9443}", "webhook", Outcome::Kept, "the chart has its own"),
         (
@@ -209,30 +209,31 @@ fn objects_of_kueue_are_told_one_by_one() {
             ),
         ],
     );
-    cluster
-        .add("multikueueclusters.kueue.x-k8s.io", vec![kueue_object("MultiKueueCluster", "w1", json!({}))]);
+    let profile = json!({"spec": {"clusterSource": {"clusterProfileRef": {"name": "w1"}}}});
+    cluster.add("multikueueclusters.kueue.x-k8s.io", vec![kueue_object("MultiKueueCluster", "w1", profile)]);
     let set =
         object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "big", json!({"spec": {"replicas": 2000}}));
     cluster.add("queued leaderworkersets.leaderworkerset.x-k8s.io", vec![set]);
     let checked = check(cluster);
     for (name, outcome, text) in [
-        ("remote", Outcome::NotServed, "answered by MultiKueue"),
+        ("remote", Outcome::Set, "kueue.multikueue=true"),
         ("nodes", Outcome::Set, "kueue.provisioning=true"),
         ("budget", Outcome::Kept, "its own controller example.com/budget goes on"),
         ("plain", Outcome::Kept, "keeps its quota"),
-        ("far", Outcome::NotServed, "take remote out of spec.admissionChecksStrategy"),
+        ("far", Outcome::Kept, "keeps its quota"),
         ("waiting", Outcome::Kept, "keeps its place"),
         ("running", Outcome::Kept, "its pods run on"),
         ("held", Outcome::Kept, "waits for its admission checks"),
         ("stopping", Outcome::Kept, "is being evicted"),
         ("over", Outcome::Kept, "has ended"),
-        ("lost", Outcome::NotServed, "it waits for ever"),
-        ("away", Outcome::NotServed, "dispatched to another cluster"),
-        ("w1", Outcome::NotServed, "belongs to MultiKueue"),
+        ("lost", Outcome::Kept, "keeps its place"),
+        ("away", Outcome::ToDo, "dispatched to another cluster"),
+        ("w1", Outcome::NotServed, "names a ClusterProfile"),
         ("big", Outcome::Kept, "Kueue does not manage leaderworkerset"),
     ] {
         assert_told(&checked, name, outcome, text);
     }
     assert_eq!(checked.exit_code(), 4);
     assert!(command(&checked).contains("--set kueue.provisioning=true"));
+    assert!(command(&checked).contains("--set kueue.multikueue=true"));
 }
