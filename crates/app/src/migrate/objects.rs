@@ -60,9 +60,9 @@ impl<'a> Objects<'a> {
     fn finding(&self, plural: &str, object: &Value) -> Vec<Finding> {
         let subject = Subject::of(object);
         let mut found = match plural {
-            "clusterqueues" => self.cluster_queue(&subject, object),
+            "clusterqueues" => cluster_queue(&subject, object),
             "admissionchecks" => vec![self.check(subject.clone(), object)],
-            "workloads" => vec![self.workload(subject.clone(), object)],
+            "workloads" => vec![workload(subject.clone(), object)],
             "multikueueconfigs" | "multikueueclusters" => {
                 remote_setting(&subject, object).into_iter().collect()
             }
@@ -86,16 +86,6 @@ impl<'a> Objects<'a> {
         (!errors.is_empty()).then(|| Finding::differs(subject.clone(), what))
     }
 
-    fn cluster_queue(&self, subject: &Subject, queue: &Value) -> Vec<Finding> {
-        let mut found = Vec::new();
-        if queue["spec"]["concurrentAdmissionPolicy"].is_object() {
-            let what =
-                "asks for concurrent admission: Muster tries the flavors of a Workload one after the other";
-            found.push(Finding::not_served(subject.clone(), what, "remove spec.concurrentAdmissionPolicy"));
-        }
-        found
-    }
-
     fn check(&self, subject: Subject, check: &Value) -> Finding {
         let by = text(&check["spec"]["controllerName"]);
         if self.remote.contains(subject.name.as_str()) {
@@ -108,34 +98,42 @@ impl<'a> Objects<'a> {
         let what = format!("stays; its own controller {by} goes on to answer it");
         Finding::kept(subject, what)
     }
+}
 
-    fn workload(&self, subject: Subject, workload: &Value) -> Finding {
-        let (spec, status) = (&workload["spec"], &workload["status"]);
-        let is = |kind: &str| {
-            items(&status["conditions"]).any(|known| known["type"] == kind && known["status"] == "True")
-        };
-        if is("Finished") {
-            return Finding::kept(subject, "has ended: it stays as it is");
-        }
-        if !text(&status["clusterName"]).is_empty()
-            || items(&status["nominatedClusterNames"]).next().is_some()
-        {
-            let what = "is dispatched to another cluster: Muster knows its copies by their labels, which was not tried on a hub of Kueue";
-            return Finding::to_do(subject, what, "let it end before the migration");
-        }
-        let what = if is("Evicted") && is("QuotaReserved") {
-            "is being evicted: it gives its quota back when its pods have ended"
-        } else if is("Admitted") {
-            "is admitted: its pods run on, and it keeps its quota"
-        } else if is("QuotaReserved") {
-            "holds quota and waits for its admission checks: it keeps both"
-        } else if spec["active"] == false {
-            "is deactivated: it stays so"
-        } else {
-            "waits: it keeps its place by priority and time"
-        };
-        Finding::kept(subject, what)
+fn cluster_queue(subject: &Subject, queue: &Value) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if queue["spec"]["concurrentAdmissionPolicy"].is_object() {
+        let what =
+            "asks for concurrent admission: Muster tries the flavors of a Workload one after the other";
+        found.push(Finding::not_served(subject.clone(), what, "remove spec.concurrentAdmissionPolicy"));
     }
+    found
+}
+
+fn workload(subject: Subject, workload: &Value) -> Finding {
+    let (spec, status) = (&workload["spec"], &workload["status"]);
+    let is = |kind: &str| {
+        items(&status["conditions"]).any(|known| known["type"] == kind && known["status"] == "True")
+    };
+    if is("Finished") {
+        return Finding::kept(subject, "has ended: it stays as it is");
+    }
+    if !text(&status["clusterName"]).is_empty() || items(&status["nominatedClusterNames"]).next().is_some() {
+        let what = "is dispatched to another cluster: Muster knows its copies by their labels, which was not tried on a hub of Kueue";
+        return Finding::to_do(subject, what, "let it end before the migration");
+    }
+    let what = if is("Evicted") && is("QuotaReserved") {
+        "is being evicted: it gives its quota back when its pods have ended"
+    } else if is("Admitted") {
+        "is admitted: its pods run on, and it keeps its quota"
+    } else if is("QuotaReserved") {
+        "holds quota and waits for its admission checks: it keeps both"
+    } else if spec["active"] == false {
+        "is deactivated: it stays so"
+    } else {
+        "waits: it keeps its place by priority and time"
+    };
+    Finding::kept(subject, what)
 }
 
 /// What happens to an object of which nothing else is to be said.
