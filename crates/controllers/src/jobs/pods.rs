@@ -18,8 +18,9 @@ use api::kueue::status::{
 use serde_json::{Value, json};
 
 use super::JobsConfig;
+use super::left::left_behind;
 use super::objects::{Objects, subject};
-use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text, warn};
+use super::step::{AWAIT, JobEvent, JobStep, View, event, key, silently, started_text, warn};
 use super::workload::{
     OUT_OF_SYNC, Owned, create, delete_unmatched, is_group, prebuilt_missing, tell_taken, unmatched,
 };

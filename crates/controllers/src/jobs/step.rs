@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::{InjectionError, JobKind, QUEUE_NAME, prebuilt_workload, queue_name};
 use api::kueue::status::{
-    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, ReclaimablePods, Status, Transition,
+    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, ReclaimablePods, Status, Transition,
 };
 use api::kueue::workload::{PodSet, Workload};
 use api::{MicroTime, OwnerKey};
 use serde_json::{Value, json};
 
+use super::left::{earliest, left_behind, suspend_left};
 use super::objects::{JobKey, Objects, has_quota};
-use super::orphan::{Orphan, OrphanStep, is_used};
+use super::orphan::is_used;
 use super::owner::{Ancestor, Question};
 use super::workload::{Owned, delete_unmatched};
-use super::write::{PodWrite, Write, decoded};
+use super::write::{Write, decoded};
 use super::{JobsConfig, pods, sets};
 use crate::events::Subject;
 use crate::kueue::metrics::GateRemoval;
@@ -104,99 +105,6 @@ pub(super) fn decide(
     })
 }
 
-/// Suspends a job that goes on with the quota of a Workload without the job that owned it. `None`: there is none.
-pub(super) fn suspend_left(objects: &Objects, config: &JobsConfig, whole: &Whole) -> Option<JobStep> {
-    let (kind, job) = objects.left_with(config, whole).next()?;
-    let mut job = job.value.clone();
-    kind.set_suspended(&mut job, true);
-    Some(silently(Write::Job(kind, Box::new(job))))
-}
-
-/// Ends the Workloads of a job that is gone, or on its way: their quota is released when their pods are gone, too.
-pub(super) fn left_behind(
-    objects: &Objects,
-    config: &JobsConfig,
-    left: &[&Whole],
-    now: MicroTime,
-) -> JobStep {
-    let mut due = None;
-    for whole in left {
-        let Ok(workload) = decoded(whole) else { continue };
-        let is_finished = workload.status.is(FINISHED);
-        let owner = whole.metadata.controller();
-        let is_kind = |kind: &&&'static JobKind| {
-            owner.is_some_and(|owner| kind.is_kind_of(&owner.api_version, &owner.kind))
-        };
-        let kind = config.kinds.iter().find(is_kind).copied();
-        let goes_on = objects.left_with(config, whole).next();
-        let until = match goes_on {
-            Some(_) => Some(MicroTime(i64::MAX)),
-            None => objects.started.until(whole, now, config.frees_deleted_pods),
-        };
-        let orphan = |kind, next| {
-            let orphan = Orphan {
-                kind,
-                workload: (*whole).clone(),
-                manages_unnamed: config.manages_unnamed,
-                has_pods: until.is_some(),
-                next,
-            };
-            silently(Write::Orphan(Box::new(orphan)))
-        };
-        let reclaimable = || {
-            let is_last = goes_on.is_none() && config.reclaims_pods;
-            is_last.then(|| objects.started.reclaimable(whole, &workload, now)).flatten()
-        };
-        // The Workload of a job that is deleted with its pods is on its way, too. Of one that nothing owns, the deletion is an order.
-        let is_stopped = workload.status.is(EVICTED) || (owner.is_none() && whole.metadata.is_deleting());
-        let is_reserved = workload.status.is(QUOTA_RESERVED) && !is_finished;
-        match (until.filter(|_| is_reserved), kind) {
-            (Some(_), _) if is_stopped => {
-                if let Some(step) = suspend_left(objects, config, whole) {
-                    return step;
-                }
-                let running = objects.started.of(whole).filter(|pod| !pod.metadata.is_deleting());
-                let writes: Vec<_> = running.map(|pod| PodWrite::Remove(Box::new(pod.clone()))).collect();
-                if !writes.is_empty() {
-                    return silently(Write::Pods(writes));
-                }
-                due = earliest(due, until);
-            }
-            // A job without the label of a queue is not watched, and runs on with the label.
-            (Some(MicroTime(i64::MAX)), Some(kind))
-                if whole.metadata.controller_key().is_none_or(|owner| objects.job(&owner).is_none()) =>
-            {
-                let ended = reclaimable();
-                return orphan(kind, ended.map_or(OrphanStep::Keep, OrphanStep::Reclaim));
-            }
-            // The deletion of the job has left its pods.
-            (Some(_), None) if owner.is_none() => match reclaimable() {
-                Some(ended) => return silently(Write::Reclaimable(Box::new((*whole).clone()), ended)),
-                None => due = earliest(due, until),
-            },
-            (Some(_), _) => due = earliest(due, until),
-            (None, None) if owner.is_none() => {
-                return silently(Write::DeleteWorkload(Box::new((*whole).clone())));
-            }
-            (None, Some(kind)) if !is_finished && !whole.metadata.is_deleting() => {
-                let status =
-                    finished(&workload, "OwnerNotFound", "The workload's owner no longer exists", now);
-                return orphan(kind, OrphanStep::Finish(Box::new(status)));
-            }
-            (None, Some(kind)) if whole.metadata.has_finalizer(FINALIZER) => {
-                return orphan(kind, OrphanStep::Release);
-            }
-            (None, _) => {}
-        }
-    }
-    JobStep::Await(due)
-}
-
-/// The earlier time.
-fn earliest(one: Option<MicroTime>, other: Option<MicroTime>) -> Option<MicroTime> {
-    one.into_iter().chain(other).filter(|time| time.0 != i64::MAX).min()
-}
-
 /// The text of the Event about a job that starts.
 pub(super) fn started_text(workload: &Workload) -> String {
     let queue = workload.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
@@ -209,7 +117,7 @@ fn is_finished(whole: &Whole) -> bool {
 }
 
 /// The status of a Workload that has ended.
-fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) -> Status {
+pub(super) fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) -> Status {
     let mut status = workload.status.clone();
     let generation = workload.metadata.generation;
     Transition { status: &mut status, generation, now }.finish(reason, message);
