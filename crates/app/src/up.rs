@@ -178,8 +178,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (stop, stopping) = watch::channel(());
     let mut workers = JoinSet::new();
     let mut told = String::new();
-    for shape in &args.clusters {
-        let worker = Worker::start(shape, &args, kueue.as_ref()).await?;
+    for (shape, number) in args.clusters.iter().zip(1..) {
+        let seed = args.seed.wrapping_add(number);
+        let worker = Worker::start(shape, seed, &args, kueue.as_ref()).await?;
         hub::join(&client, shape, &worker.endpoint.kubeconfig()).await?;
         let file = dir.add(&shape.name);
         kubeconfig::write(&file, &worker.endpoint.kubeconfig())?;

@@ -71,12 +71,18 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) async fn start(shape: &ClusterShape, args: &Args, kueue: Option<&Kueue>) -> Result<Self> {
+    /// Starts it. No two clusters have an object of the same uid: each has a seed of its own.
+    pub(super) async fn start(
+        shape: &ClusterShape,
+        seed: u64,
+        args: &Args,
+        kueue: Option<&Kueue>,
+    ) -> Result<Self> {
         let address = SocketAddr::new(args.listen.ip(), 0);
         let bound = bind(address, "API server of a worker", "--listen").await?;
         let endpoint = Endpoint::new(args.tls, bound.address)?;
         let server = ApiServer::new(apiserver::Config {
-            seed: args.seed,
+            seed,
             auth: endpoint.auth.clone(),
             counts_quotas: true,
             ..apiserver::Config::default()

@@ -83,8 +83,8 @@ pub(crate) fn jobs() -> ApiResource {
 }
 
 impl Cluster {
-    async fn new(clock: &Clock) -> Self {
-        let server = apiserver::ApiServer::new(apiserver::Config::default());
+    async fn new(clock: &Clock, seed: u64) -> Self {
+        let server = apiserver::ApiServer::new(apiserver::Config { seed, ..apiserver::Config::default() });
         let service = apiserver::Service::new(server, clock.clone());
         let client = Client::new(service.clone(), "default");
         let conversion = json!({"url": "https://127.0.0.1:1/convert", "caBundle": ""});
@@ -271,12 +271,13 @@ impl World {
         let (started, epoch) =
             (tokio::time::Instant::now(), jiff::Timestamp::from_second(1_700_000_000).unwrap());
         let clock: Clock = Arc::new(move || epoch + started.elapsed());
-        let hub = Cluster::new(&clock).await;
+        let hub = Cluster::new(&clock, 0).await;
         let namespaces = resource("v1", "Namespace", "namespaces");
         hub.create(&namespaces, "", "kueue-system", json!({})).await;
         let mut world = Self { hub, workers: BTreeMap::new(), clock, running: Vec::new() };
-        for (name, cpus) in workers {
-            let worker = Cluster::new(&world.clock).await;
+        // No two clusters have an object of the same uid.
+        for ((name, cpus), seed) in workers.iter().zip(1..) {
+            let worker = Cluster::new(&world.clock, seed).await;
             worker.queue(*cpus, json!({})).await;
             world.running.push(worker.controller(worker.client.clone()));
             world.join(name, &kubeconfig(&format!("https://{name}.example"))).await;
