@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use chart::{Chart, Release};
 use serde_json::{Value, json};
 
-use crate::definitions;
+use crate::{definitions, root};
 
 const CHART: &str = "charts/muster";
 const NAMESPACE: &str = "muster-system";
@@ -61,10 +61,6 @@ fn deployed() -> Result<Vec<(&'static str, String)>> {
         ("deploy/rbac.yaml", text(&own, RBAC, ["rbac", "lease"])?),
         ("deploy/kueue-rbac.yaml", text(&of_kueue, KUEUE_RBAC, ["kueue-rbac", "lease"])?),
     ])
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
 }
 
 /// Writes the generated files of the chart and of `deploy/`.

@@ -115,7 +115,7 @@ pub(crate) fn epoch_s() -> Result<u64> {
 /// Compiles the program for a platform, without paths of this machine in it.
 pub(crate) fn compile(platform: Platform) -> Result<PathBuf> {
     let target = platform.target();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no folder")?;
+    let root = crate::root();
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let home = |name: &str, default: &str| {
         let user = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();

@@ -13,7 +13,7 @@ mod release;
 mod schemas;
 mod story;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -114,6 +114,11 @@ enum Task {
         #[arg(required = true)]
         pages: Vec<PathBuf>,
     },
+}
+
+/// The folder of the workspace.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
 }
 
 fn main() -> anyhow::Result<ExitCode> {

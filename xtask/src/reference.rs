@@ -92,13 +92,11 @@ fn described(schema: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
     fn the_page_of_the_api_is_that_of_the_definitions() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE);
+        let page = crate::root().join(PAGE);
         let found = std::fs::read_to_string(page).expect("the page is readable");
         assert!(found == text(), "{PAGE} is not what the definitions say: cargo run -p xtask -- reference");
     }

@@ -21,16 +21,15 @@ struct Webhooks {
     namespaces: Namespaces,
 }
 
-/// Serves Kueue's kinds in both versions, with the rules of a configuration; a hub gives jobs to other clusters. Returns what must run meanwhile: the watches of
-/// its webhooks.
+/// Serves Kueue's kinds in both versions, with the rules of a configuration; a hub gives jobs to other clusters. Returns what
+/// must run meanwhile: the watches of its webhooks.
 pub(crate) async fn install(
     service: &Service,
     client: Client,
     kueue: Option<&Kueue>,
     is_hub: bool,
 ) -> Result<NamespaceWatches> {
-    let (namespaces, watches) =
-        if is_hub { Namespaces::watch_with_remote_queues(&client) } else { Namespaces::watch(&client) };
+    let (namespaces, watches) = Namespaces::watch(&client, is_hub);
     service.with(|server, _| {
         let convert =
             |object: &mut Value, to: &str| api::kueue::convert(object, to).map_err(|error| error.to_string());

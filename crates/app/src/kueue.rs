@@ -290,11 +290,7 @@ impl Kueue {
             activity.conditions.push(server.serves());
             let mut webhooks = Webhooks::new(&self.configuration.gates, self.job_rules());
             if !self.reviewed.kinds.is_empty() {
-                let (namespaces, watches) = if self.clusters {
-                    Namespaces::watch_with_remote_queues(&client)
-                } else {
-                    Namespaces::watch(&client)
-                };
+                let (namespaces, watches) = Namespaces::watch(&client, self.clusters);
                 watching.spawn(watches);
                 webhooks = webhooks.knowing(namespaces);
             }

@@ -8,6 +8,7 @@
 //! - `owner`: jobs that another job owns
 //! - `pods`: the steps about pods, alone and in groups
 //! - `sets`: the steps about sets of pods, which make groups of them
+//! - `left`: the steps about the Workloads that a job has left behind
 //! - `groups`: the steps about sets of several groups
 //! - `limits`: what a Workload can hold
 //! - `restarts`: when a job may be started again that something else suspends
@@ -22,6 +23,7 @@
 
 mod blocked;
 mod groups;
+mod left;
 mod limits;
 mod objects;
 mod orphan;

@@ -194,7 +194,12 @@ impl Watches {
 }
 
 fn core(kind: &str, plural: &str) -> ApiResource {
-    resource(&Kind::new("v1", kind), plural)
+    api_resource("v1", kind, plural)
+}
+
+/// The resource with these names; `api_version` is `group/version`, or `v1`.
+pub fn api_resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
+    resource(&Kind::new(api_version, kind), plural)
 }
 
 /// The resource that serves a kind.

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use api::appwrapper::{Group, PLURAL};
 use base64::Engine as _;
+use controllers::api_resource;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -201,11 +202,5 @@ fn webhooks() -> ApiResource {
 /// A resource of the API.
 pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    ApiResource {
-        group: group.into(),
-        version: version.into(),
-        api_version,
-        kind: kind.into(),
-        plural: plural.into(),
-    }
+    api_resource(&api_version, kind, plural)
 }

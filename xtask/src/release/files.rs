@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::image;
+use crate::{image, root};
 
 /// The shells with completions, and how the file of each is called.
 const SHELLS: [(&str, &str); 4] =
@@ -23,11 +23,6 @@ fn compressed(files: &BTreeMap<String, (Vec<u8>, u32)>, time_s: u64) -> Result<V
     let mut compressed = GzEncoder::new(Vec::new(), Compression::best());
     compressed.write_all(&image::tar(entries, time_s)?)?;
     Ok(compressed.finish()?)
-}
-
-/// The folder of the workspace.
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
+use crate::root;
+
 /// The crates that run in a cluster.
 const CRATES: [&str; 8] = ["api", "index", "controllers", "clusters", "server", "app", "dashboard", "model"];
 /// The heading of the inventory.
@@ -85,8 +87,4 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 fn files_of(folder: &Path) -> Vec<PathBuf> {
     if folder.file_name().is_some_and(|name| name == "tests") { Vec::new() } else { files(folder) }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_owned()
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::root;
+
 /// The crates whose modules carry the vocabulary of the project.
 const CRATES: [&str; 7] = ["model", "planner", "audit", "index", "controllers", "api", "scenario"];
 
@@ -105,10 +107,6 @@ impl Glossary {
     fn defines(&self, word: &str) -> bool {
         self.rows.keys().chain(&self.plain).any(|known| singular(known) == singular(word))
     }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The names of the modules directly in a source folder, and of all modules that are declared with `pub mod` below it.

@@ -9,3 +9,10 @@ mod operations;
 mod pages;
 mod paths;
 mod targets;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace").to_owned()
+}

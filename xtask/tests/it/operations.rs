@@ -1,13 +1,11 @@
 //! Checks `docs/operations.md` and the page with its proofs: the tests exist, and the alerts and proofs refer to its sections.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use regex::Regex;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
+use crate::root;
 
 fn page(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).expect("the page is readable")

@@ -11,6 +11,8 @@ use regex::Regex;
 
 use markdown::Page;
 
+use crate::root;
+
 /// The most characters of a cell that users read.
 const CELL_MAX: usize = 300;
 
@@ -153,10 +155,6 @@ fn tests() -> BTreeSet<String> {
         names.extend(found.map(|found| found[1].to_owned()));
     }
     names
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn read(path: &Path) -> String {

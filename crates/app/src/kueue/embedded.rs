@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use api::kueue::config::Configuration;
 use api::kueue::webhooks::Context;
 use server::Issuer;
 
@@ -47,20 +48,32 @@ impl Kueue {
         // Kinds that others create have no webhook.
         parts.extend(kinds.iter().filter_map(|kind| Part::parse(&format!("webhook={kind}")).ok()));
         Ok(Self {
-            configuration,
-            acts: controllers::Kueue::Scheduler,
-            is_shared: true,
             webhooks: true,
-            jobs: parts::managed(&parts),
-            provisions: true,
             clusters: is_hub,
-            reviewed: parts::reviewed(&parts),
-            metrics_port: None,
             places_pods: true,
             waits_for_pods,
             installs: true,
-            issuer: Issuer::Other,
+            ..Self::shared(configuration, &parts)
         })
+    }
+
+    /// What a shared controller with these parts for jobs plans and answers, and nothing else.
+    pub(super) fn shared(configuration: Configuration, parts: &[Part]) -> Self {
+        Self {
+            configuration,
+            acts: controllers::Kueue::Scheduler,
+            is_shared: true,
+            webhooks: false,
+            jobs: parts::managed(parts),
+            provisions: true,
+            clusters: false,
+            reviewed: parts::reviewed(parts),
+            metrics_port: None,
+            places_pods: false,
+            waits_for_pods: false,
+            installs: false,
+            issuer: Issuer::Other,
+        }
     }
 
     /// What the webhooks have to know.

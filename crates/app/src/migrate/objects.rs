@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::kueue::jobs::{ELASTIC, JOB_KINDS};
+use api::kueue::jobs::{ELASTIC, JOB_KINDS, remote};
 use api::kueue::kinds::KINDS;
 use api::kueue::provisioning;
 use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, validate};
@@ -13,21 +13,24 @@ use super::finding::{Finding, Subject};
 use super::read::job_resource;
 use super::settings::Settings;
 
-/// The controller of the admission checks of `MultiKueue`.
-const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// The most groups of a `LeaderWorkerSet` that get Workloads.
 const GROUPS_MAX: u64 = 1_000;
 const CHECKS: &str = "admissionchecks.kueue.x-k8s.io";
 
 /// The names of the admission checks that `MultiKueue` answers.
 pub(crate) fn remote_checks(cluster: &Cluster) -> BTreeSet<&str> {
-    let of_multikueue = |check: &&Value| check["spec"]["controllerName"] == MULTIKUEUE;
-    cluster.of(CHECKS).iter().filter(of_multikueue).map(|check| text(&check["metadata"]["name"])).collect()
+    checks_of(cluster, remote::CONTROLLER).collect()
 }
 
 /// Whether an admission check asks for nodes.
 pub(crate) fn provisions(cluster: &Cluster) -> bool {
-    cluster.of(CHECKS).iter().any(|check| check["spec"]["controllerName"] == provisioning::CONTROLLER)
+    checks_of(cluster, provisioning::CONTROLLER).next().is_some()
+}
+
+/// The names of the admission checks that a controller answers.
+fn checks_of<'a>(cluster: &'a Cluster, controller: &str) -> impl Iterator<Item = &'a str> {
+    let checks = cluster.of(CHECKS).iter().filter(move |check| check["spec"]["controllerName"] == controller);
+    checks.map(|check| text(&check["metadata"]["name"]))
 }
 
 /// What is found about all objects of Kueue's API, and the jobs in its queues.

@@ -64,7 +64,7 @@ pub(crate) async fn workload(
 }
 
 /// The patch that removes a finalizer.
-pub(crate) fn without_finalizer(meta: &Meta, name: &str) -> Value {
+pub fn without_finalizer(meta: &Meta, name: &str) -> Value {
     let others = meta.finalizers_without(name);
     json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": others}})
 }

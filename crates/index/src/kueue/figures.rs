@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::kueue::jobs::remote::CONTROLLER as MULTIKUEUE;
 use api::kueue::objects::{CheckRule, ClusterQueue, ResourceGroup};
 use api::kueue::provisioning;
 use api::kueue::status::ADMITTED;
@@ -14,8 +15,6 @@ use super::workloads::counted_queue;
 use super::{Kueue, QueueKey, WorkloadPhase, WorkloadRow};
 use crate::{Index, remove_from};
 
-/// The controller of the admission checks of `MultiKueue`.
-const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// Whether a queue admits Workloads: its condition `Active`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activity {

@@ -1,5 +1,6 @@
 //! What the defaults of jobs read in the cluster: the labels of namespaces, and the objects with the name `default`.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,14 +8,15 @@ use api::appwrapper;
 use api::kueue::jobs::{JOB_KINDS, controller};
 use api::kueue::webhooks::{DEFAULT, JobDefaults};
 use api::kueue::{GROUP, V1BETA2};
-use futures::future::{BoxFuture, join, join3};
+use futures::future::{BoxFuture, join};
 use futures::{FutureExt as _, StreamExt as _, future};
-use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{Config, DefaultBackoff};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::remote_queues::RemoteQueues;
@@ -45,31 +47,23 @@ impl std::fmt::Debug for Namespaces {
 }
 
 impl Namespaces {
-    /// What `client` may read; and the watches, which run with the future and retry forever.
-    pub fn watch(client: &Client) -> (Self, NamespaceWatches) {
+    /// What `client` may read, of a hub also the queues whose Workloads run in other clusters; and the watches, which run with the
+    /// future and retry forever.
+    pub fn watch(client: &Client, is_hub: bool) -> (Self, NamespaceWatches) {
         let named = || Config::default().fields(&format!("metadata.name={DEFAULT}"));
         let (all, of_namespaces) = reflected(client, namespaces(), Config::default());
         let (queues, of_queues) = reflected(client, queues(), named());
         let (classes, of_classes) = reflected(client, classes(), named());
-        let watches = Box::pin(join3(of_namespaces, of_queues, of_classes).map(|_| ()));
-        (Self { client: client.clone(), all, queues, classes, remote: None }, watches)
-    }
-
-    /// The same, which also knows the queues whose Workloads run in other clusters.
-    pub fn watch_with_remote_queues(client: &Client) -> (Self, NamespaceWatches) {
-        let (known, watches) = Self::watch(client);
-        let (remote, of_remote) = RemoteQueues::watch(client);
-        (Self { remote: Some(remote), ..known }, Box::pin(join(watches, of_remote).map(|_| ())))
+        let (remote, of_remote) = is_hub.then(|| RemoteQueues::watch(client)).unzip();
+        let watches = [of_namespaces, of_queues, of_classes].into_iter().chain(of_remote);
+        let watches = Box::pin(future::join_all(watches).map(|_| ()));
+        (Self { client: client.clone(), all, queues, classes, remote }, watches)
     }
 
     /// Completes when everything has been read once, or after a few seconds: an answer that is late is none.
     pub(crate) async fn first(&self) {
         let all = [&self.all, &self.queues, &self.classes].map(Store::wait_until_ready);
-        let remote = async {
-            if let Some(remote) = &self.remote {
-                remote.first().await;
-            }
-        };
+        let remote = future::join_all(self.remote.as_ref().map(RemoteQueues::first));
         tokio::time::timeout(FIRST_MAX, join(future::join_all(all), remote)).await.ok();
     }
 
@@ -122,13 +116,16 @@ fn key(name: &str, resource: ApiResource) -> ObjectRef<Metadata> {
     ObjectRef::new_with(name, resource)
 }
 
-/// The metadata of the objects of a resource, and the watch that keeps it up to date.
-fn reflected(
+/// The objects of a resource, or their metadata, and the watch that keeps them up to date.
+pub(super) fn reflected<K>(
     client: &Client,
     resource: ApiResource,
     selection: Config,
-) -> (Store<Metadata>, BoxFuture<'static, ()>) {
-    let api: Api<Metadata> = Api::all_with(client.clone(), &resource);
+) -> (Store<K>, BoxFuture<'static, ()>)
+where
+    K: Resource<DynamicType = ApiResource> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let api: Api<K> = Api::all_with(client.clone(), &resource);
     let writer = Writer::new(resource.clone());
     let store = writer.as_reader();
     let watching = Box::pin(async move {

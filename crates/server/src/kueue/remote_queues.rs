@@ -5,16 +5,14 @@ use std::collections::BTreeSet;
 use api::kueue::jobs::remote::CONTROLLER;
 use api::kueue::{GROUP, V1BETA2};
 use futures::future::{BoxFuture, join3};
-use futures::{FutureExt as _, StreamExt as _, future};
+use futures::{FutureExt as _, future};
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::{Config, DefaultBackoff};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Config;
 use serde_json::Value;
 
-use super::namespaces::queues;
+use super::namespaces::{queues, reflected};
 use crate::registration::resource;
 
 /// What watches have shown. Clones share it.
@@ -28,9 +26,9 @@ pub(super) struct RemoteQueues {
 impl RemoteQueues {
     /// What `client` may read; and the watches, which run with the future and retry forever.
     pub(super) fn watch(client: &Client) -> (Self, BoxFuture<'static, ()>) {
-        let (local, of_local) = reflected(client, queues());
-        let (cluster, of_cluster) = reflected(client, cluster_queues());
-        let (checks, of_checks) = reflected(client, checks());
+        let (local, of_local) = reflected(client, queues(), Config::default());
+        let (cluster, of_cluster) = reflected(client, cluster_queues(), Config::default());
+        let (checks, of_checks) = reflected(client, checks(), Config::default());
         let watches = Box::pin(join3(of_local, of_cluster, of_checks).map(|_| ()));
         (Self { local, cluster, checks }, watches)
     }
@@ -70,21 +68,4 @@ fn cluster_queues() -> ApiResource {
 
 fn checks() -> ApiResource {
     resource(GROUP, V1BETA2, "AdmissionCheck", "admissionchecks")
-}
-
-/// The objects of a resource, and the watch that keeps them up to date.
-fn reflected(client: &Client, resource: ApiResource) -> (Store<DynamicObject>, BoxFuture<'static, ()>) {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let writer = Writer::new(resource.clone());
-    let store = writer.as_reader();
-    let watching = Box::pin(async move {
-        let shown = reflector::reflector(writer, watcher(api, Config::default()));
-        let mut shown = std::pin::pin!(shown.backoff(DefaultBackoff::default()));
-        while let Some(event) = shown.next().await {
-            if let Err(error) = event {
-                tracing::debug!(%error, resource = resource.plural, "retrying to watch");
-            }
-        }
-    });
-    (store, watching)
 }

@@ -109,7 +109,7 @@ async fn a_controller_that_is_not_there_takes_no_new_pod_past_its_queue() {
     let server = apiserver::ApiServer::new(apiserver::Config::default());
     let service = apiserver::Service::new(server, std::sync::Arc::new(jiff::Timestamp::now));
     let client = kube::Client::new(service, "default");
-    let (namespaces, _) = Namespaces::watch(&client);
+    let (namespaces, _) = Namespaces::watch(&client, false);
     let rules = JobRules { frameworks: vec!["pod".into(), "batch/job".into()], ..JobRules::default() };
     let webhooks = Webhooks::new(&FeatureGates::default(), rules).knowing(namespaces);
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});

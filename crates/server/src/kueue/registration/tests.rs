@@ -74,7 +74,7 @@ impl Cluster {
         let (server, registrar) =
             WebhookServer::managed(listener, client.clone(), names, managed, TlsOptions::default()).unwrap();
         let (stop, stopped) = oneshot::channel();
-        let (namespaces, watches) = Namespaces::watch(&client);
+        let (namespaces, watches) = Namespaces::watch(&client, false);
         let webhooks = Webhooks::new(&api::kueue::feature_gates::FeatureGates::default(), rules);
         let router = webhooks.knowing(namespaces).router();
         let serving = tokio::spawn(async move {
