@@ -1,7 +1,7 @@
 //! The condition `Active` of clusters and of the checks that use them: texts and reasons are those of Kueue v0.19.
 
 use api::MicroTime;
-use api::kueue::status::{Condition, set_condition};
+use api::kueue::status::{Condition, seconds, set_condition};
 use controllers::Whole;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -24,15 +24,13 @@ fn of_cluster(whole: &Whole, worker: &Worker, now: MicroTime) -> Option<Conditio
             condition(false, refusal.reason, &format!("load client config failed: {}", refusal.text))
         }
         Link::Lost { why, attempts, next } => {
-            let text =
-                format!("{why}; connection attempts: {attempts}, next connection attempt: {}", stamp(*next));
+            let text = format!(
+                "{why}; connection attempts: {attempts}, next connection attempt: {}",
+                seconds(*next)
+            );
             condition(false, "ClientConnectionFailed", &text)
         }
     }
-}
-
-fn stamp(time: MicroTime) -> String {
-    Condition::new("", true, "", "", 0, time).last_transition_time
 }
 
 /// The condition of a check.

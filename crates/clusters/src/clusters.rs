@@ -2,25 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::MicroTime;
-use controllers::{Clock, Error, Meter, Recorder, Watched, WorkQueue};
-use futures::future::BoxFuture;
-use kube::config::Kubeconfig;
+use controllers::{Error, Recorder, Watched, WorkQueue};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
-use crate::active::{self, Report};
-use crate::dispatch::{self, Decision, HubWrite, SeenJob};
-use crate::hub::{Changed, Hub, HubKind};
+use crate::config::ClustersConfig;
+use crate::dispatch::HubWrite;
+use crate::hub::{Changed, HubKind};
+use crate::items::{self, Before, Item, Next, Step};
 use crate::kubeconfig::{Refusal, judge, read};
-use crate::remote::{self, RemoteWrite};
+use crate::objects::Objects;
 use crate::session::{News, keep};
 use crate::watch::{Ended, Key, Seen, watch};
 use crate::worker::{Link, Task, Worker};
@@ -34,123 +30,6 @@ const WRITES_MAX: usize = 16;
 const DEFERRED_US: i64 = 2_000_000;
 /// The pause before a watch of the hub begins again.
 const HUB_PAUSE: Duration = Duration::from_secs(2);
-
-/// Makes the client of a worker from its kubeconfig, which was judged before.
-pub type Connect = Arc<dyn Fn(Kubeconfig) -> BoxFuture<'static, Result<Client, String>> + Send + Sync>;
-
-/// Who nominates clusters for a Workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dispatcher {
-    /// All that are connected, at once.
-    AllAtOnce,
-    /// So many every five minutes, in the order of the configuration.
-    Incremental {
-        /// Their number.
-        step: usize,
-    },
-    /// Another program.
-    External,
-}
-
-/// How other clusters are used.
-#[derive(Clone)]
-pub struct ClustersConfig {
-    /// The namespace of the Secrets with kubeconfigs.
-    pub namespace: String,
-    /// The folder of kubeconfigs in files.
-    pub folder: PathBuf,
-    /// The name of this hub among those that use the same workers.
-    pub origin: String,
-    /// How long a worker may be away until its Workloads run elsewhere, in microseconds.
-    pub worker_lost_us: i64,
-    /// Whether objects in workers are removed whose Workload is gone.
-    pub collects: bool,
-    /// Who nominates clusters.
-    pub dispatcher: Dispatcher,
-    /// The current time.
-    pub clock: Clock,
-    /// What counts.
-    pub meter: Meter,
-    /// How workers are reached.
-    pub connect: Connect,
-}
-
-impl Default for ClustersConfig {
-    fn default() -> Self {
-        Self {
-            namespace: "kueue-system".into(),
-            folder: "/etc/multikueue/kubeconfigs".into(),
-            origin: "multikueue".into(),
-            worker_lost_us: 900_000_000,
-            collects: true,
-            dispatcher: Dispatcher::AllAtOnce,
-            clock: Arc::new(jiff::Timestamp::now),
-            meter: Meter::default(),
-            connect: Arc::new(|config| Box::pin(crate::connect(config))),
-        }
-    }
-}
-
-impl fmt::Debug for ClustersConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClustersConfig")
-            .field("namespace", &self.namespace)
-            .field("origin", &self.origin)
-            .field("worker_lost_us", &self.worker_lost_us)
-            .field("dispatcher", &self.dispatcher)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What decisions read.
-#[derive(Default)]
-pub(crate) struct Objects {
-    pub(crate) hub: Hub,
-    pub(crate) workers: BTreeMap<String, Worker>,
-    pub(crate) origin: String,
-    /// When this loop has begun.
-    pub(crate) started: MicroTime,
-    /// Why a worker has not taken a Workload or its job.
-    pub(crate) refusals: BTreeMap<(Key, String), String>,
-    /// Why jobs are not to run in other clusters, by the uid of their Workload.
-    pub(crate) unmanaged: BTreeMap<String, String>,
-    /// What of a job in a worker has come back.
-    pub(crate) synced: BTreeMap<Key, SeenJob>,
-    /// The eviction whose end the status of a job says.
-    pub(crate) stopped: BTreeMap<Key, String>,
-    /// When clusters were nominated last, by the uid of the Workload.
-    pub(crate) rounds: BTreeMap<String, MicroTime>,
-}
-
-/// What a step is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Item {
-    /// A Workload at the hub.
-    Workload(Key),
-    /// A Workload in a worker.
-    Remote(Key, String),
-    Cluster(String),
-    Check(String),
-}
-
-/// What the watches show before a write.
-#[derive(Debug, Clone)]
-enum Before {
-    /// The resource version of an object at the hub.
-    Hub(HubKind, Key, String),
-    /// The resource version of a Workload in a worker; `None`: there is none.
-    Remote(Key, String, Option<String>),
-    /// The uid of a job in a worker; `None`: there is none.
-    Job(Key, String, Option<String>),
-    /// Nothing that is watched.
-    Nothing,
-}
-
-enum Step {
-    Hub(HubWrite),
-    Remote(String, RemoteWrite),
-    Conditions(HubKind, Box<controllers::Whole>, Report),
-}
 
 enum Observation {
     Hub(HubKind, Seen),
@@ -172,6 +51,8 @@ pub struct Clusters {
     tasks: JoinSet<(Item, Step, Result<Outcome, Error>)>,
     /// Writes under way, by cluster; the hub is "".
     writing: BTreeMap<String, usize>,
+    /// What is looked at again when a write in this cluster has ended.
+    waiting: BTreeMap<String, BTreeSet<Item>>,
     recorder: Recorder,
 }
 
@@ -192,6 +73,7 @@ impl Clusters {
             watches: JoinSet::new(),
             tasks: JoinSet::new(),
             writing: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             config,
         }
     }
@@ -371,80 +253,42 @@ impl Clusters {
         worker.task = Some(Task(tokio::spawn(keeping)));
     }
 
-    fn shows(objects: &Objects, before: &Before) -> bool {
-        let version =
-            |whole: Option<&controllers::Whole>| whole.map(|whole| whole.metadata.resource_version.clone());
-        match before {
-            Before::Nothing => true,
-            Before::Hub(kind, key, was) => {
-                let hub = &objects.hub;
-                let whole = match kind {
-                    HubKind::Workload => hub.workloads.get(key),
-                    HubKind::Check => hub.checks.get(&key.name),
-                    HubKind::Cluster => hub.clusters.get(&key.name),
-                    HubKind::Config => hub.configs.get(&key.name),
-                    HubKind::Secret => None,
-                };
-                version(whole).as_ref() != Some(was)
+    /// Looks at what has changed, and at what waits for a write to end.
+    fn reconcile(&mut self) {
+        loop {
+            self.release();
+            let now = self.queue.now();
+            let items = self.queue.take(now);
+            if items.is_empty() {
+                return;
             }
-            Before::Remote(key, cluster, was) => {
-                let worker = objects.workers.get(cluster);
-                worker.is_none_or(|worker| version(worker.workloads.get(key)) != *was)
-            }
-            Before::Job(key, cluster, was) => {
-                let worker = objects.workers.get(cluster);
-                worker.is_none_or(|worker| {
-                    let live = worker.jobs_of(key).find(|(_, job)| !job.metadata.is_deleting());
-                    live.map(|(_, job)| job.metadata.uid.clone()) != *was
-                })
+            for item in items {
+                self.look(item, now);
             }
         }
     }
 
-    fn reconcile(&mut self) {
-        let now = self.queue.now();
-        for item in self.queue.take(now) {
-            let objects = &self.objects;
-            if self.queue.is_busy(&item, now, |before| Self::shows(objects, before)) {
-                continue;
-            }
-            let step = match &item {
-                Item::Workload(key) => match dispatch::decide(objects, &self.config, key, now) {
-                    Decision::Write(write) => Some(Step::Hub(write)),
-                    Decision::At(time) => {
-                        self.queue.add_at(time, item.clone());
-                        continue;
-                    }
-                    Decision::Nothing => None,
-                },
-                Item::Remote(key, cluster) => {
-                    let is_orphan = !objects.hub.workloads.contains_key(key);
-                    if is_orphan && !self.config.collects {
-                        continue;
-                    }
-                    remote::decide(objects, key, cluster).map(|write| Step::Remote(cluster.clone(), write))
-                }
-                Item::Cluster(name) => objects.workers.get(name).and_then(|worker| {
-                    let report = active::cluster(&objects.hub, name, worker, now)?;
-                    Some(Step::Conditions(
-                        HubKind::Cluster,
-                        Box::new(objects.hub.clusters.get(name)?.clone()),
-                        report,
-                    ))
-                }),
-                Item::Check(name) => active::check(&objects.hub, name, now).and_then(|report| {
-                    Some(Step::Conditions(
-                        HubKind::Check,
-                        Box::new(objects.hub.checks.get(name)?.clone()),
-                        report,
-                    ))
-                }),
-            };
-            match step {
-                Some(step) => self.start(item, step),
-                None => self.rest(&item),
+    fn look(&mut self, item: Item, now: MicroTime) {
+        let objects = &self.objects;
+        if self.queue.is_busy(&item, now, |before| before.is_shown(objects)) {
+            return;
+        }
+        match items::next(objects, &self.config, &item, now) {
+            Next::Write(step) => self.start(item, step),
+            Next::At(time) => self.queue.add_at(time, item),
+            Next::Nothing => self.rest(&item),
+        }
+    }
+
+    /// Looks again at items for which a cluster had too many writes under way, as many as may begin now.
+    fn release(&mut self) {
+        for (cluster, waiting) in &mut self.waiting {
+            let under_way = self.writing.get(cluster).copied().unwrap_or_default();
+            for _ in under_way..WRITES_MAX {
+                self.queue.add(waiting.pop_first());
             }
         }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
     /// There is nothing to do about an item.
@@ -453,21 +297,16 @@ impl Clusters {
         if let Item::Workload(key) = item
             && !self.objects.hub.workloads.contains_key(key)
         {
-            self.objects.synced.remove(key);
-            self.objects.stopped.remove(key);
-            self.objects.refusals.retain(|(known, _), _| known != key);
+            self.objects.memories.remove(key);
         }
     }
 
     fn start(&mut self, item: Item, step: Step) {
-        let cluster = match &step {
-            Step::Remote(cluster, _) => cluster.clone(),
-            Step::Hub(_) | Step::Conditions(..) => String::new(),
-        };
+        let cluster = step.cluster().to_owned();
         let writes = self.writing.entry(cluster.clone()).or_default();
         if *writes >= WRITES_MAX {
-            // The end of any write looks at it again; a worker that is slow holds up only itself.
-            self.queue.add_at(MicroTime(self.queue.now().0 + 50_000), item);
+            // A worker that is slow holds up only itself.
+            self.waiting.entry(cluster).or_default().insert(item);
             return;
         }
         *writes += 1;
@@ -491,11 +330,7 @@ impl Clusters {
 
     fn written(&mut self, item: Item, step: Step, result: Result<Outcome, Error>) {
         self.queue.end(&item);
-        let cluster = match &step {
-            Step::Remote(cluster, _) => cluster.as_str(),
-            Step::Hub(_) | Step::Conditions(..) => "",
-        };
-        if let Some(writes) = self.writing.get_mut(cluster) {
+        if let Some(writes) = self.writing.get_mut(step.cluster()) {
             *writes = writes.saturating_sub(1);
         }
         match result {
@@ -513,17 +348,16 @@ impl Clusters {
 
     /// Notes why a worker has not taken a Workload: the hub says it.
     fn refuse(&mut self, item: &Item, why: String) {
-        if let Item::Remote(key, cluster) = item {
-            let place = (key.clone(), cluster.clone());
-            if self.objects.refusals.insert(place, why.clone()) != Some(why) {
-                self.queue.add([Item::Workload(key.clone())]);
-            }
+        if let Item::Remote(key, cluster) = item
+            && let Some(memory) = self.objects.memory_mut(key)
+            && memory.refusals.insert(cluster.clone(), why.clone()) != Some(why)
+        {
+            self.queue.add([Item::Workload(key.clone())]);
         }
     }
 
     fn ended(&mut self, item: Item, step: Step, outcome: Outcome) {
         let now = self.queue.now();
-        let uid = |key: &Key| self.objects.hub.workloads.get(key).map(|whole| whole.metadata.uid.clone());
         match outcome {
             Outcome::Deferred => return self.queue.add_at(MicroTime(now.0 + DEFERRED_US), item),
             // The watches will show it.
@@ -535,37 +369,26 @@ impl Clusters {
             }
             Outcome::Unmanaged(why) => {
                 if let Item::Workload(key) | Item::Remote(key, _) = &item
-                    && let Some(uid) = uid(key)
+                    && let Some(memory) = self.objects.memory_mut(key)
                 {
-                    self.objects.unmanaged.insert(uid, why);
+                    memory.unmanaged = Some(why);
                     self.queue.add([Item::Workload(key.clone())]);
                 }
                 return;
             }
             Outcome::Written => {}
         }
-        if let Item::Remote(key, cluster) = &item {
-            self.objects.refusals.remove(&(key.clone(), cluster.clone()));
+        if let Item::Workload(key) | Item::Remote(key, _) = &item
+            && let Some(memory) = self.objects.memory_mut(key)
+        {
+            memory.written(&step, now);
         }
-        let before = Self::before(&item, &step);
+        let before = Before::of(&item, &step);
         match step {
             Step::Hub(HubWrite::Status { whole, told, .. }) => {
                 if let Some(told) = told {
                     let subject = write::subject(HubKind::Workload, &whole);
                     self.recorder.record_event(&subject, told.is_warning, "MultiKueue", &told.text);
-                }
-            }
-            Step::Hub(HubWrite::Nominate { whole, .. }) => {
-                self.objects.rounds.insert(whole.metadata.uid.clone(), now);
-            }
-            Step::Hub(HubWrite::SyncJob { seen, .. }) => {
-                if let Item::Workload(key) = &item {
-                    self.objects.synced.insert(key.clone(), seen);
-                }
-            }
-            Step::Hub(HubWrite::StopJob { eviction, .. }) => {
-                if let Item::Workload(key) = &item {
-                    self.objects.stopped.insert(key.clone(), eviction);
                 }
             }
             Step::Conditions(kind, whole, report) => {
@@ -575,35 +398,8 @@ impl Clusters {
                     self.recorder.record_event(&subject, !report.active.is_true(), reason, text);
                 }
             }
-            Step::Remote(..) => {}
+            Step::Hub(_) | Step::Remote(..) => {}
         }
         self.queue.expect(item, before);
-    }
-
-    fn before(item: &Item, step: &Step) -> Before {
-        match (item, step) {
-            (
-                Item::Workload(key),
-                Step::Hub(HubWrite::Status { whole, .. } | HubWrite::Nominate { whole, .. }),
-            ) => Before::Hub(HubKind::Workload, key.clone(), whole.metadata.resource_version.clone()),
-            (Item::Remote(key, cluster), Step::Remote(_, write)) => {
-                let (key, cluster) = (key.clone(), cluster.clone());
-                match write {
-                    RemoteWrite::CreateWorkload(_) => Before::Remote(key, cluster, None),
-                    RemoteWrite::PatchWorkload(whole, _) | RemoteWrite::DeleteWorkload(whole) => {
-                        Before::Remote(key, cluster, Some(whole.metadata.resource_version.clone()))
-                    }
-                    RemoteWrite::CreateJob(..) => Before::Job(key, cluster, None),
-                    RemoteWrite::DeleteJob(_, whole) => {
-                        Before::Job(key, cluster, Some(whole.metadata.uid.clone()))
-                    }
-                }
-            }
-            (_, Step::Conditions(kind, whole, _)) => {
-                let key = Key::new("", &whole.metadata.name);
-                Before::Hub(*kind, key, whole.metadata.resource_version.clone())
-            }
-            _ => Before::Nothing,
-        }
     }
 }

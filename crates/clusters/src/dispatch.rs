@@ -2,13 +2,13 @@
 //! check says, what comes back of the job, and the end. After `pkg/controller/admissionchecks/multikueue/workload.go` of Kueue v0.19.
 
 use api::MicroTime;
-use api::kueue::status::{ADMITTED, CheckState, Condition, EVICTED, FINISHED, Status, set_condition};
+use api::kueue::status::{ADMITTED, CheckState, Condition, EVICTED, FINISHED, seconds, set_condition};
 use controllers::Whole;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::clusters::{ClustersConfig, Dispatcher, Objects};
-use crate::hub::{JobOf, Local};
+use crate::config::{ClustersConfig, Dispatcher};
+use crate::hub::{JobOf, Local, status_of};
+use crate::objects::{Memory, Objects};
 use crate::watch::Key;
 use crate::worker::{MayRun, Worker, is_copy_of};
 
@@ -59,7 +59,7 @@ pub(crate) fn decide(objects: &Objects, config: &ClustersConfig, key: &Key, now:
     let view = View { objects, config, key, local: &local, check: &check, now };
     let job = match local.job() {
         Err(why) => return view.judge("Rejected", why),
-        Ok(_) if let Some(why) = objects.unmanaged.get(local.uid()) => {
+        Ok(_) if let Some(why) = view.memory().and_then(|memory| memory.unmanaged.as_ref()) => {
             return view.judge("Rejected", format!("The owner is not managed by Kueue: {why}"));
         }
         Ok(job) => job,
@@ -81,11 +81,11 @@ struct View<'a> {
     now: MicroTime,
 }
 
-fn status_of(whole: &Whole) -> Status {
-    Status::deserialize(&whole.value["status"]).unwrap_or_default()
-}
-
 impl View<'_> {
+    fn memory(&self) -> Option<&Memory> {
+        self.objects.memory(self.key)
+    }
+
     fn write(&self, patch: Value, told: Option<Told>) -> Decision {
         Decision::Write(HubWrite::Status { whole: Box::new(self.local.whole.clone()), patch, told })
     }
@@ -94,7 +94,7 @@ impl View<'_> {
     fn checks(&self, state: &str, message: String) -> Value {
         let mut judged = CheckState { state: state.into(), message, ..self.check.clone() };
         if state != self.check.state {
-            judged.last_transition_time = Condition::new("", true, "", "", 0, self.now).last_transition_time;
+            judged.last_transition_time = seconds(self.now);
         }
         let known = self.local.status.admission_checks.iter();
         json!(known.map(|check| if check.name == judged.name { &judged } else { check }).collect::<Vec<_>>())
@@ -140,7 +140,7 @@ impl View<'_> {
                 let since =
                     self.local.status.condition(EVICTED).map(|evicted| evicted.last_transition_time.clone());
                 let eviction = format!("{} {}", self.local.uid(), since.unwrap_or_default());
-                if self.objects.stopped.get(self.key) == Some(&eviction) {
+                if self.memory().is_some_and(|memory| memory.stopped.as_ref() == Some(&eviction)) {
                     return Decision::Nothing;
                 }
                 Decision::Write(HubWrite::StopJob { job: job.clone(), eviction })
@@ -171,7 +171,7 @@ impl View<'_> {
         let seen = copy.map(|copy| {
             (cluster.to_owned(), copy.metadata.uid.clone(), copy.metadata.resource_version.clone())
         });
-        let is_synced = seen.is_none() || self.objects.synced.get(self.key) == seen.as_ref();
+        let is_synced = seen.is_none() || self.memory().is_some_and(|memory| memory.synced == seen);
         let sync = |is_end| {
             let (copy, seen) = copy.zip(seen.clone()).filter(|_| !is_synced)?;
             let status = copy.value["status"].clone();
@@ -279,7 +279,7 @@ impl View<'_> {
                 Nomination::Write(connected.iter().take(NOMINATED_MAX).map(ToString::to_string).collect())
             }
             Dispatcher::Incremental { step } => {
-                let begun = self.objects.rounds.get(self.local.uid()).copied();
+                let begun = self.memory().and_then(|memory| memory.nominated);
                 // After a restart, the round begins anew.
                 let until = begun.map_or(self.objects.started.0 + ROUND_US, |begun| begun.0 + ROUND_US);
                 if !nominated.is_empty() && until > self.now.0 {
@@ -295,7 +295,7 @@ impl View<'_> {
     /// Says on the check why clusters have not taken the Workload or its job.
     fn tell_refusals(&self, clusters: &[&str]) -> Decision {
         let why = clusters.iter().filter_map(|cluster| {
-            let refused = self.objects.refusals.get(&(self.key.clone(), (*cluster).to_owned()))?;
+            let refused = self.memory()?.refusals.get(*cluster)?;
             Some(format!("{cluster}: {refused}"))
         });
         let text = why.collect::<Vec<_>>().join("; ");

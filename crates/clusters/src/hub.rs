@@ -7,8 +7,8 @@ use api::kueue::status::{CheckState, EVICTED, FINISHED, QUOTA_RESERVED, Status};
 use api::kueue::workload::API_VERSION;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use controllers::Whole;
-use kube::core::{ApiResource, GroupVersionKind};
+use controllers::{Whole, api_resource};
+use kube::core::ApiResource;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -40,13 +40,13 @@ impl HubKind {
             Self::Cluster => (API_VERSION, "MultiKueueCluster", "multikueueclusters"),
             Self::Secret => ("v1", "Secret", "secrets"),
         };
-        resource(api_version, kind, plural)
+        api_resource(api_version, kind, plural)
     }
 }
 
-pub(crate) fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+/// What the status of a Workload says.
+pub(crate) fn status_of(whole: &Whole) -> Status {
+    Status::deserialize(&whole.value["status"]).unwrap_or_default()
 }
 
 /// What has changed.
@@ -144,8 +144,7 @@ impl Hub {
     /// A Workload with what its status says.
     pub(crate) fn local(&self, key: &Key) -> Option<Local<'_>> {
         let whole = self.workloads.get(key)?;
-        let status = Status::deserialize(&whole.value["status"]).unwrap_or_default();
-        Some(Local { whole, status })
+        Some(Local { whole, status: status_of(whole) })
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! One loop reads the hub and all workers, and brings each pair of a Workload and a cluster closer to what it has to be:
 //!
+//! - `config`, `objects`: how other clusters are used; all that decisions read
 //! - `hub`, `worker`: the observed objects of the hub; those of a worker, and whether it is reached
 //! - `watch`, `session`: the watches of a kind; all watches of a worker, until one of them ends
 //! - `kubeconfig`: which kubeconfigs are accepted, and the client of a worker
@@ -10,6 +11,7 @@
 //! - `dispatch`: the next write about a Workload at the hub: nomination, choice, states of the check, the end
 //! - `remote`: the next write about a Workload in one worker
 //! - `write`: the writes
+//! - `items`: what is looked at and written, and what the watches show before
 //! - `clusters`: the loop
 //!
 //! A gang runs in one cluster: the choice is written at the hub (`status.clusterName`) before the job is created there, and a job is
@@ -17,14 +19,18 @@
 
 mod active;
 mod clusters;
+mod config;
 mod dispatch;
 mod hub;
+mod items;
 mod kubeconfig;
+mod objects;
 mod remote;
 mod session;
 mod watch;
 mod worker;
 mod write;
 
-pub use clusters::{Clusters, ClustersConfig, Connect, Dispatcher};
+pub use clusters::Clusters;
+pub use config::{ClustersConfig, Connect, Dispatcher};
 pub use kubeconfig::{Refusal, connect, judge};

@@ -2,14 +2,13 @@
 //! nothing else is changed.
 
 use api::kueue::jobs::remote::copied_metadata;
-use api::kueue::status::{ADMITTED, EVICTED, FINISHED, Status};
+use api::kueue::status::{ADMITTED, EVICTED, FINISHED};
 use api::kueue::workload::API_VERSION;
 use controllers::Whole;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::clusters::Objects;
-use crate::hub::{JobOf, Local};
+use crate::hub::{JobOf, Local, status_of};
+use crate::objects::Objects;
 use crate::watch::Key;
 use crate::worker::is_copy_of;
 
@@ -90,7 +89,7 @@ pub(crate) fn decide(objects: &Objects, key: &Key, cluster: &str) -> Option<Remo
         return Some(RemoteWrite::PatchWorkload(Box::new(there.clone()), patch));
     }
     let wanted = wanted.filter(|_| worker.jobs_of(key).next().is_none())?;
-    let status = Status::deserialize(&there.value["status"]).unwrap_or_default();
+    let status = status_of(there);
     let runs = status.is(ADMITTED) && !status.is(EVICTED) && !status.is(FINISHED);
     // A job that was there and is gone does not begin again by itself.
     let is_new = local.check(&objects.hub).is_some_and(|check| check.state == "Pending");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::kueue::jobs::remote;
-use controllers::{Watched, describe_error};
+use controllers::{Watched, api_resource, describe_error};
 use kube::config::Kubeconfig;
 use kube::core::ApiResource;
 use kube::runtime::watcher::Config;
@@ -14,8 +14,8 @@ use kube::{Api, Client};
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
-use crate::clusters::Connect;
-use crate::hub::{HubKind, resource};
+use crate::config::Connect;
+use crate::hub::HubKind;
 use crate::watch::{Ended, Seen, watch};
 
 /// How often it is asked whether a silent worker is there, and how long it may take to answer.
@@ -43,7 +43,7 @@ impl Resource {
         match self {
             Self::Workload => Some(HubKind::Workload.resource()),
             Self::Job(at) => {
-                remote::kinds().nth(at).map(|kind| resource(kind.api_version, kind.kind, kind.plural))
+                remote::kinds().nth(at).map(|kind| api_resource(kind.api_version, kind.kind, kind.plural))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::kueue::FINALIZER;
 use api::kueue::jobs::{JobKind, remote};
-use controllers::{Error, ResourcePath, Whole};
+use controllers::{Error, ResourcePath, Whole, without_finalizer};
 use index::Kind;
 use kube::Client;
 use serde_json::{Map, Value, json};
@@ -221,9 +221,7 @@ async fn delete_workload(worker: &Client, whole: &Whole) -> Result<Outcome, Erro
     let meta = &whole.metadata;
     let path = path(HubKind::Workload, &meta.namespace);
     if meta.has_finalizer(FINALIZER) {
-        let others = meta.finalizers_without(FINALIZER);
-        let patch = json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": others}});
-        match path.merge::<Value>(worker, &meta.name, &patch).await {
+        match path.merge::<Value>(worker, &meta.name, &without_finalizer(meta, FINALIZER)).await {
             Ok(_) | Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }

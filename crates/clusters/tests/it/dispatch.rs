@@ -136,3 +136,23 @@ async fn an_external_dispatcher_decides_which_clusters_are_asked() {
     world.hub.merge_status(&workloads(), &workload, json!({"nominatedClusterNames": ["west"]})).await;
     assert_eq!(world.runs("train", &workload).await, "west");
 }
+
+#[tokio::test(start_paused = true)]
+async fn more_jobs_than_may_be_written_at_once_all_run() {
+    let world = World::new(&[("east", 60)]).await;
+    let _loop = world.start();
+    let hold = async |policy: &str| {
+        let patch = json!({"spec": {"stopPolicy": policy}});
+        world.hub.merge(&kueue("ClusterQueue", "clusterqueues"), "", "team", patch).await;
+    };
+    hold("Hold").await;
+    let mut names = Vec::new();
+    for number in 0..40 {
+        names.push(world.submit(&format!("train-{number}"), 1).await);
+    }
+    // All get quota in one plan.
+    hold("None").await;
+    for (number, workload) in names.iter().enumerate() {
+        assert_eq!(world.runs(&format!("train-{number}"), workload).await, "east");
+    }
+}
