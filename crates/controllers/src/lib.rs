@@ -65,7 +65,7 @@ pub use dry_run::refused_object;
 pub use error::{Error, describe as describe_error};
 pub use events::{Recorder, Subject};
 pub use forbidden::ForbiddenRequest;
-pub use index::{KueueRules, UsageRules};
+pub use index::{FailedNodeRules, KueueRules, UsageRules};
 pub use jobs::{BlockedJob, JobsConfig};
 pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use kueue::write::without_finalizer;

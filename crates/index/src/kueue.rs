@@ -5,6 +5,7 @@
 //! - `usage`: what local queues have consumed;
 //! - `workloads`: the state of each Workload, and its gang;
 //! - `places`: the places of their pods in the plan, in the status, and in the pods; `ranks`: which pod goes to which place;
+//! - `seats`: the nodes where pods are counted whose domains are broader than a node;
 //! - `slices`: Workloads that continue others with more pods;
 //! - `blocked_admission`: Workloads that wait until the pods of others are ready;
 //! - `blockers`: why Workloads cannot be queued;
@@ -20,6 +21,7 @@ mod places;
 mod queues;
 mod ranks;
 mod requests;
+mod seats;
 mod slices;
 mod usage;
 mod workloads;
@@ -35,6 +37,8 @@ use api::kueue::workload::Workload;
 
 use blocked_admission::BlockedAdmission;
 pub use blockers::{Blocker, BlockerKind};
+pub use failed_nodes::FailedNodeRules;
+use failed_nodes::UnreadyNodes;
 pub use figures::{Activity, FlavorFigures, LocalQueueFigures, Pending, QueueFigures};
 pub use queues::QuotaNodes;
 pub use requests::{KueueRules, UsageRules};
@@ -185,6 +189,9 @@ pub(crate) struct Kueue {
     /// The values of priority classes, by name.
     priority_classes: BTreeMap<String, i32>,
     dirty_workloads: BTreeSet<String>,
+    unready: UnreadyNodes,
+    /// The uids of Workloads whose pods may have to be counted on other nodes.
+    unseated: BTreeSet<String>,
     dirty_queues: BTreeSet<QueueKey>,
 }
 

@@ -43,9 +43,9 @@ pub use index::{
 };
 pub use kinds::{Kind, KindState};
 pub use kueue::{
-    Activity, Blocker, BlockerKind, Eviction, FlavorFigures, KueueChange, KueueKind, KueueRules,
-    LocalQueueFigures, Pending, QueueFigures, QueueKey, QuotaNodes, UsageRules, WORKLOADS, WorkloadPhase,
-    WorkloadRow,
+    Activity, Blocker, BlockerKind, Eviction, FailedNodeRules, FlavorFigures, KueueChange, KueueKind,
+    KueueRules, LocalQueueFigures, Pending, QueueFigures, QueueKey, QuotaNodes, UsageRules, WORKLOADS,
+    WorkloadPhase, WorkloadRow,
 };
 pub use mutators::MutatorChange;
 pub use objects::{ObjectKey, ObjectRow};

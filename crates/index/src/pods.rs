@@ -61,7 +61,7 @@ pub struct PodRow {
     pub is_topology_gated: bool,
     /// Whether it has the scheduling gate of Workloads that grow.
     pub is_elastic_gated: bool,
-    /// The Workload, or the first of its slices, and the pod set that it names.
+    /// The Workload, or the first of its slices, and the pod set that it names: empty if it names none.
     pub workload: Option<(String, String)>,
     /// The host name in its node selector.
     pub host: Option<String>,
@@ -159,10 +159,10 @@ impl PodRow {
     }
 }
 
-/// The Workload and the pod set that a pod names.
+/// The Workload and the pod set that a pod names. The pod set is empty if it names none.
 fn workload(meta: &Meta) -> Option<(String, String)> {
     let named = [SLICE_NAME, WORKLOAD].iter().find_map(|key| meta.annotations.get(*key));
-    Some((named?.clone(), meta.labels.get(POD_SET)?.clone()))
+    Some((named?.clone(), meta.labels.get(POD_SET).cloned().unwrap_or_default()))
 }
 
 /// The labels of a pod that are numbers.

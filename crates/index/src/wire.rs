@@ -55,7 +55,21 @@ pub struct NodeStatus {
     pub allocatable: Value,
     /// Conditions, `Ready` among them.
     #[serde(deserialize_with = "api::meta::null_is_default")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// A condition of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeCondition {
+    /// Type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Since when it has this status, in RFC 3339.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub last_transition_time: String,
 }
 
 /// A condition of any object.

@@ -6,7 +6,8 @@ use api::kueue::config::{
 use api::selector::LabelSelector;
 use clusters::{ClustersConfig, Dispatcher};
 use controllers::{
-    FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady, ProvisioningConfig, UsageRules,
+    FailedNodeRules, FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady, ProvisioningConfig,
+    UsageRules,
 };
 
 use super::Kueue;
@@ -110,8 +111,13 @@ impl Kueue {
             slices: gate("ElasticJobsViaWorkloadSlices"),
             admits_in_part: gate("PartialAdmission"),
             places_pods: self.places_pods,
-            replaces_nodes: gate("TASFailedNodeReplacement"),
-            fails_fast: gate("TASFailedNodeReplacementFailFast"),
+            failed_nodes: FailedNodeRules {
+                replaces: gate("TASFailedNodeReplacement"),
+                fails_fast: gate("TASFailedNodeReplacementFailFast"),
+                heeds_taints: gate("TASReplaceNodeOnNodeTaints"),
+                awaits_pods: gate("TASReplaceNodeOnPodTermination"),
+                skips_lone_pods: gate("SkipReassignmentForPodOwnedWorkloads"),
+            },
             gates_preemption: gate("ConcurrentAdmission") || gate("MultiKueueOrchestratedPreemption"),
             blocks_admission: self.wait_for_pods().and_then(|wait| wait.block_admission) == Some(true),
         }

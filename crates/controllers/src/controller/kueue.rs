@@ -27,6 +27,10 @@ use crate::kueue::texts;
 use crate::kueue::write::{self, QueueWrite, WorkloadWrite};
 use crate::observations::{Observation, Source};
 
+/// How long other nodes may follow one that has failed, before its places are replaced. The first delay of Kueue's second pass
+/// (`pkg/cache/queue/second_pass_queue.go`, v0.19).
+const SETTLING: MicroTime = MicroTime(1_000_000);
+
 /// How many Workloads may be written at the same time to say why they wait. Admissions have the other writers, so waiting
 /// Workloads never hold them up.
 const REPORTS_MAX: usize = 4;
@@ -58,6 +62,10 @@ pub(super) struct KueueState {
     /// Whether the pods of Workloads were ready when they were observed last, by uid.
     ready: BTreeMap<String, bool>,
     failures: BTreeMap<String, Failure>,
+    /// When the next node has not been ready for too long.
+    unready_due: Option<MicroTime>,
+    /// Since when nodes of Workloads have failed, as long as others may follow, by uid.
+    settling: BTreeMap<String, MicroTime>,
     /// What was told about Workloads that get no places after their checks.
     unplaced: BTreeMap<String, String>,
     figures: Figures,
@@ -101,7 +109,13 @@ impl KueueState {
         let has_reports = !self.reports.is_empty() && self.has_reporter();
         let reports = has_reports.then(|| self.load.reports_from());
         let plan = self.has_withdrawn.then(MicroTime::default);
-        workloads.into_iter().chain(reports).chain(plan).chain(self.figures.due()).min()
+        workloads
+            .into_iter()
+            .chain(reports)
+            .chain(plan)
+            .chain(self.unready_due)
+            .chain(self.figures.due())
+            .min()
     }
 
     /// The number of Workloads that are being written.
@@ -129,6 +143,7 @@ impl KueueState {
         self.failures.remove(uid);
         self.ready.remove(uid);
         self.unplaced.remove(uid);
+        self.settling.remove(uid);
     }
 
     /// The write of a Workload has ended.
@@ -214,6 +229,7 @@ impl State {
         {
             self.reconcile_workload(&mut index, &uid, now);
         }
+        self.kueue.unready_due = index.update_unready(now);
         for uid in index.take_dirty_workloads() {
             self.reconcile_workload(&mut index, &uid, now);
         }
@@ -236,6 +252,18 @@ impl State {
         self.kueue.writing.len() - self.kueue.reporting.len() < self.config.writers.max(1)
     }
 
+    /// Asks for other places than those on failed nodes when no other node has followed for a while.
+    fn settle_failures(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
+        let since = *self.kueue.settling.entry(uid.to_owned()).or_insert(now);
+        let due = MicroTime(since.0.saturating_add(SETTLING.0));
+        if due > now {
+            self.kueue.due.insert((due, uid.to_owned()));
+        } else {
+            self.kueue.settling.remove(uid);
+            index.end_settling(uid);
+        }
+    }
+
     fn reconcile_workload(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
         if self.kueue.writing.contains_key(uid) {
             return; // The end of the write marks the Workload as changed.
@@ -253,6 +281,12 @@ impl State {
             self.config.meter.traces.forget(uid);
             return self.kueue.forget(uid, now);
         };
+        if row.is_settling() {
+            self.settle_failures(index, uid, now);
+        } else {
+            self.kueue.settling.remove(uid);
+        }
+        let Some(row) = index.workload(uid) else { return };
         let stuck: Vec<PodRow> = index.stuck_pods(row).into_iter().cloned().collect();
         self.fail_pods(&stuck, now);
         let pending_since = if row.is_pending() {

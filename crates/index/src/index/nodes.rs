@@ -10,6 +10,7 @@ impl Index {
     /// Adds or updates a node. An update without a relevant change (heartbeats are frequent) is ignored.
     pub fn upsert_node(&mut self, node: wire::Node) {
         let created = node.metadata.creation_timestamp.clone();
+        self.note_readiness(&node);
         let node = translate::node(node, self.world.resources_mut());
         if self.world.node(&node.name) == Some(&node) {
             return;
@@ -29,6 +30,7 @@ impl Index {
     pub fn delete_node(&mut self, name: &str) {
         self.remove_host(name);
         self.forget_node(name);
+        self.forget_readiness(name);
         self.world.apply_deferred(Event::NodeRemoved(name.to_owned()));
         self.changed_nodes.insert(name.to_owned());
     }

@@ -64,6 +64,7 @@ impl Index {
         let wrappers = self.wrappers_of_pod(row);
         if let Some(workload) = self.placing_workload(row).or_else(|| self.elastic_workload_of(row)) {
             self.mark_workload_dirty(&workload);
+            self.note_seats(&workload);
         }
         if let Some(row) = self.pods.remove(uid) {
             self.forget_orphan(&row);
@@ -106,8 +107,7 @@ impl Index {
         let ownership = self.ownership(row);
         let placed = self.placed_pod_set(row);
         let has_news = row.is_topology_gated || row.is_deleting || !row.is_live() || row.node.is_none();
-        let workload = || self.placing_workload(row).or_else(|| self.elastic_workload_of(row));
-        let changed_in = has_news.then(workload).flatten();
+        let workload = self.placing_workload(row).or_else(|| self.elastic_workload_of(row));
         let event = if row.is_live() {
             let request = translate::amounts(&row.request, self.world.resources_mut());
             Event::PodUpserted(model::Pod {
@@ -132,8 +132,11 @@ impl Index {
         self.unchecked.extend(wrappers.iter().cloned());
         self.dirty.extend(wrappers.iter().cloned());
         self.world.apply_deferred(event);
-        if let Some(workload) = changed_in {
-            self.mark_workload_dirty(&workload);
+        if let Some(workload) = workload {
+            self.note_seats(&workload);
+            if has_news {
+                self.mark_workload_dirty(&workload);
+            }
         }
         self.note_ended_pods(&wrappers);
         self.update_orphan(uid);

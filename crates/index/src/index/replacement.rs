@@ -19,6 +19,7 @@ impl Index {
     /// lost.
     pub(super) fn update_places_and_losses(&mut self) {
         self.check_gangs_on_changed_nodes();
+        self.update_seats();
         for uid in std::mem::take(&mut self.unchecked) {
             self.update_places(&uid);
             let Some(wrapper) = self.wrappers.get(&uid) else { continue };

@@ -1,20 +1,66 @@
 //! Nodes that fail under running Workloads, and the places that replace those on them.
 //!
 //! A node fails for a Workload when it takes no pods of it any more (gone, not ready, cordoned, or with a taint that they do not
-//! tolerate), none of its pods runs there, and places there are open. The status names the node (`unhealthyNodes`) until the plan has
-//! found other places. After `pkg/controller/tas/node_controller.go` of Kueue v0.19.
+//! tolerate), none of its pods runs there, and places there are open. The status names the nodes (`unhealthyNodes`) until the plan has
+//! found other places. Nodes often fail together, so places are looked for a moment after the first has failed, for all of them. After
+//! `pkg/controller/tas/node_controller.go` of Kueue v0.19, which replaces one node and evicts a Workload that loses another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::kueue::status::{ADMITTED, EVICTED, PodSetAssignment};
+use api::MicroTime;
+use api::kueue::jobs::pods::IS_GROUP;
+use api::kueue::status::{ADMITTED, EVICTED, PodSetAssignment, QUOTA_RESERVED, Status};
 use api::scheduling_gate::HOSTNAME;
 use model::{Assignment, Effect, GangState, Node, NodeName, Toleration};
 
+use serde::{Deserialize, Serialize};
+
 use super::places::{host_of, places, updates_of};
 use super::{WorkloadPhase, WorkloadRow};
-use crate::Index;
 use crate::pods::{PodPhase, PodRow};
+use crate::{Index, wire};
+
+/// How long a node that is not ready counts as one that comes back, if running pods do not: Kueue's `NodeFailureDelay`.
+const UNREADY_MAX: MicroTime = MicroTime(30_000_000);
+
+/// What becomes of places on failed nodes: Kueue's gates of this name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FailedNodeRules {
+    /// They are replaced, and a Workload whose pods get no others is evicted (`TASFailedNodeReplacement`).
+    pub replaces: bool,
+    /// A Workload is evicted at once if there are no places. Otherwise they are looked for until they are found
+    /// (`TASFailedNodeReplacementFailFast`).
+    pub fails_fast: bool,
+    /// A cordoned node, and one with a taint that the pods do not tolerate, have failed (`TASReplaceNodeOnNodeTaints`).
+    pub heeds_taints: bool,
+    /// A node has not failed while a pod runs there. Otherwise running pods keep none, and a node has failed that was not ready for
+    /// 30 s (`TASReplaceNodeOnPodTermination`).
+    pub awaits_pods: bool,
+    /// The Workload of a single pod, which cannot run elsewhere, keeps its place (`SkipReassignmentForPodOwnedWorkloads`).
+    pub skips_lone_pods: bool,
+}
+
+impl Default for FailedNodeRules {
+    fn default() -> Self {
+        Self {
+            replaces: true,
+            fails_fast: true,
+            heeds_taints: true,
+            awaits_pods: true,
+            skips_lone_pods: true,
+        }
+    }
+}
+
+/// Nodes that are not ready.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnreadyNodes {
+    since: BTreeMap<NodeName, MicroTime>,
+    /// Those that do not count as nodes that come back.
+    failed: BTreeSet<NodeName>,
+}
 
 /// Places that the plan has found for pods of a Workload with quota: in the place of those on failed nodes, or those that come after
 /// its checks.
@@ -23,13 +69,27 @@ pub(super) enum Replacement {
     /// Nothing is known yet.
     #[default]
     Open,
+    /// Nodes have just failed, others may follow: the plan is not asked yet.
+    Settling,
     /// There are none now.
     Missing,
     /// The assignment with the new places. It is to be written.
     Found(Box<Assignment>),
 }
 
+impl Replacement {
+    /// What is known of the places of a Workload that is observed with this status.
+    pub(super) fn of(status: &Status) -> Self {
+        if status.unhealthy_nodes.is_empty() { Self::Open } else { Self::Settling }
+    }
+}
+
 impl WorkloadRow {
+    /// Whether nodes have just failed, and other places are not looked for yet.
+    pub fn is_settling(&self) -> bool {
+        self.replacement == Replacement::Settling
+    }
+
     /// The assignment whose places are to be written: nodes have failed, or the checks are ready.
     pub fn replaced(&self) -> Option<&Assignment> {
         if let Replacement::Found(assignment) = &self.replacement { Some(assignment) } else { None }
@@ -54,45 +114,141 @@ impl Index {
             match pod.phase {
                 PodPhase::Succeeded => *count -= 1,
                 // While a pod runs there, the others may come back.
-                PodPhase::Pending | PodPhase::Running if !pod.is_deleting => *count = i64::MIN / 2,
+                PodPhase::Pending | PodPhase::Running
+                    if !pod.is_deleting && self.failed_node_rules().awaits_pods =>
+                {
+                    *count = i64::MIN / 2;
+                }
                 PodPhase::Pending | PodPhase::Running | PodPhase::Failed => {}
             }
         }
         open.into_iter().filter(|(_, count)| *count > 0).map(|(host, _)| host).collect()
     }
 
-    /// The pods of a running Workload that the scheduler can bind to no node: they have to run on a node that takes no pods of
-    /// theirs. Their node selector cannot be changed, so only other pods can run elsewhere.
+    /// The pods of a Workload that the scheduler can bind to no node: they have to run on a node that takes no pods of theirs. Their
+    /// node selector cannot be changed, so only other pods can run elsewhere. A Workload that holds no quota any more may have left
+    /// some from its last admission.
     pub fn stuck_pods(&self, row: &WorkloadRow) -> Vec<&PodRow> {
+        let status = &row.object.status;
+        let is_left = !row.holds_quota() && !status.is(QUOTA_RESERVED);
+        if !self.failed_node_rules().replaces || !is_left && !self.replaces_nodes_of(row) {
+            return Vec::new();
+        }
         let pods = self.pods.of_workload(row.namespace(), row.slice_name());
-        let waits = |pod: &&PodRow| {
-            let is_pending = pod.phase == PodPhase::Pending && !pod.is_deleting;
-            is_pending && pod.node.is_none() && pod.host.is_some() && !pod.is_topology_gated
-        };
-        let mut waiting = pods.filter(waits).peekable();
-        if !self.replaces_nodes_of(row) || waiting.peek().is_none() {
+        let is_its = |pod: &&PodRow| self.workload_of_pod(pod).is_none_or(|of| of.uid() == row.uid());
+        let mut waiting = pods.filter(|pod| awaits_host(pod)).filter(is_its).peekable();
+        if waiting.peek().is_none() {
             return Vec::new();
         }
         let placed: Vec<_> = placed_sets(row).collect();
         let is_stuck = |pod: &&PodRow| {
-            let Some(((_, set), host)) = pod.workload.as_ref().zip(pod.host.as_ref()) else { return false };
-            let set = placed.iter().find(|(_, assigned)| assigned.name == *set);
-            set.is_some_and(|(at, assigned)| {
-                is_closed(self.node_of(host), &self.tolerations_of(row, *at, assigned))
-            })
+            let tolerations = if is_left {
+                let set = row.pod_sets().iter().find(|set| row.has_in_set(&set.name, pod));
+                set.map(|set| set.constraints.tolerations.clone())
+            } else {
+                let set = placed.iter().find(|(_, assigned)| row.has_in_set(&assigned.name, pod));
+                set.map(|(at, assigned)| self.tolerations_of(row, *at, assigned))
+            };
+            // One that was created late has to run where a place was replaced.
+            let is_late = |host: &String| !is_left && !is_on_host(&placed, row, pod, host);
+            let closed = |host: &String| Some(is_late(host) || is_closed(self.node_of(host), &tolerations?));
+            pod.host.as_ref().and_then(closed).unwrap_or(false)
         };
         waiting.filter(is_stuck).collect()
+    }
+
+    /// Marks the Workloads of pods that have to run on one of these nodes and are not bound.
+    fn note_awaited(&mut self, changed: &BTreeSet<NodeName>) {
+        let hosts: BTreeSet<&str> =
+            changed.iter().map(|name| self.world.node(name).map_or(name.as_str(), host_of)).collect();
+        let is_awaited = |pod: &&PodRow| {
+            awaits_host(pod) && pod.host.as_ref().is_some_and(|host| hosts.contains(host.as_str()))
+        };
+        let workloads = self.pods.iter().filter(is_awaited).filter_map(|pod| {
+            let (name, _) = pod.workload.as_ref()?;
+            self.workload_of_pod(pod).or_else(|| self.workload_named(&pod.namespace, name))
+        });
+        let uids: Vec<String> = workloads.map(|row| row.uid().to_owned()).collect();
+        self.kueue.dirty_workloads.extend(uids);
     }
 
     /// Whether places of a Workload on failed nodes are replaced.
     fn replaces_nodes_of(&self, row: &WorkloadRow) -> bool {
         let status = &row.object.status;
-        self.kueue.rules.replaces_nodes && status.is(ADMITTED) && !status.is(EVICTED)
+        self.failed_node_rules().replaces && status.is(ADMITTED) && !status.is(EVICTED)
+    }
+
+    fn failed_node_rules(&self) -> &FailedNodeRules {
+        &self.kueue.rules.failed_nodes
+    }
+
+    /// Whether a node has failed for pods with these tolerations, unless pods run there.
+    fn has_failed(&self, node: Option<&Node>, tolerations: &[Toleration]) -> bool {
+        let Some(node) = node else { return true };
+        let rules = self.failed_node_rules();
+        if !node.ready {
+            return rules.awaits_pods || self.kueue.unready.failed.contains(&node.name);
+        }
+        rules.heeds_taints && is_closed(Some(node), tolerations)
+    }
+
+    /// Whether all places of a running Workload are on these hosts, so that nothing of it is left to run on.
+    pub fn has_lost_all(&self, row: &WorkloadRow, hosts: &BTreeSet<&str>) -> bool {
+        let WorkloadPhase::Reserved(assignment) = &row.phase else { return false };
+        let host = |node: &str| {
+            self.world.node(node).map_or_else(|| node.to_owned(), |node| host_of(node).to_owned())
+        };
+        assignment.unplaced.iter().all(|count| *count == 0)
+            && assignment.nodes().all(|node| hosts.contains(host(node).as_str()))
+    }
+
+    /// Ends the time in which other nodes may follow those that have failed: the plan is asked for other places.
+    pub fn end_settling(&mut self, uid: &str) {
+        if let Some(row) = self.kueue.workloads.get_mut(uid).filter(|row| row.is_settling()) {
+            row.replacement = Replacement::Open;
+            self.publish_workload(uid);
+        }
+    }
+
+    /// Notes since when a node is not ready.
+    pub(crate) fn note_readiness(&mut self, node: &wire::Node) {
+        let ready = node.status.conditions.iter().find(|condition| condition.kind == "Ready");
+        if ready.is_some_and(|ready| ready.status == "True") {
+            return self.forget_readiness(&node.metadata.name);
+        }
+        let since = ready.and_then(|ready| MicroTime::parse(&ready.last_transition_time));
+        self.kueue.unready.since.insert(node.metadata.name.clone(), since.unwrap_or_default());
+    }
+
+    /// Applies that a node is ready, or gone.
+    pub(crate) fn forget_readiness(&mut self, node: &str) {
+        self.kueue.unready.since.remove(node);
+        self.kueue.unready.failed.remove(node);
+    }
+
+    /// Applies which nodes have not been ready for too long. Returns when the next one has not.
+    pub fn update_unready(&mut self, now: MicroTime) -> Option<MicroTime> {
+        if self.failed_node_rules().awaits_pods {
+            return None;
+        }
+        let (mut due, mut failed) = (None, Vec::new());
+        for (name, since) in &self.kueue.unready.since {
+            let end = MicroTime(since.0.saturating_add(UNREADY_MAX.0));
+            if end > now {
+                due = due.into_iter().chain([end]).min();
+            } else if !self.kueue.unready.failed.contains(name) {
+                failed.push(name.clone());
+            }
+        }
+        self.nodes_changed(&failed.iter().cloned().collect());
+        self.kueue.unready.failed.extend(failed);
+        due
     }
 
     fn places_on_closed_hosts(&self, row: &WorkloadRow) -> BTreeMap<String, i64> {
         let mut closed = BTreeMap::new();
-        if !self.replaces_nodes_of(row) {
+        let is_kept = self.failed_node_rules().skips_lone_pods && is_lone_pod(row);
+        if is_kept || !self.replaces_nodes_of(row) {
             return closed;
         }
         let WorkloadPhase::Reserved(assignment) = &row.phase else { return closed };
@@ -100,12 +256,12 @@ impl Index {
             let tolerations = self.tolerations_of(row, at, assigned);
             let mut planned = assignment.pod_sets.get(at).into_iter().flatten();
             // The recorded domains are read only then: pods change often, nodes seldom.
-            if !planned.any(|(node, _)| is_closed(self.world.node(node), &tolerations)) {
+            if !planned.any(|(node, _)| self.has_failed(self.world.node(node), &tolerations)) {
                 continue;
             }
             for domain in places(assigned).into_iter().flat_map(|places| places.domains) {
                 let Some(host) = domain.values.last() else { continue };
-                if is_closed(self.node_of(host), &tolerations) {
+                if self.has_failed(self.node_of(host), &tolerations) {
                     *closed.entry(host.clone()).or_default() += domain.count;
                 }
             }
@@ -136,7 +292,7 @@ impl Index {
 
     /// The nodes whose places the plan is to replace: those that the status names.
     pub(super) fn unhealthy_nodes(&self, row: &WorkloadRow) -> Arc<BTreeSet<NodeName>> {
-        if row.replaced().is_some() || !self.replaces_nodes_of(row) {
+        if row.replaced().is_some() || row.is_settling() || !self.replaces_nodes_of(row) {
             return Arc::default();
         }
         let node = |host: &str| self.node_of(host).map_or_else(|| host.to_owned(), |node| node.name.clone());
@@ -167,7 +323,30 @@ impl Index {
         let workloads = placed.filter(|gang| self.kueue.workloads.contains_key(&gang.uid));
         let uids: Vec<String> = workloads.map(|gang| gang.uid.clone()).collect();
         self.kueue.dirty_workloads.extend(uids);
+        self.note_seats_on(changed);
+        self.note_awaited(changed);
     }
+}
+
+/// Whether a Workload is of one pod, and of no group of pods.
+fn is_lone_pod(row: &WorkloadRow) -> bool {
+    let meta = &row.object.metadata;
+    let is_group = meta.annotations.get(IS_GROUP).is_some_and(|value| value == "true");
+    matches!(&*meta.owner_references, [owner] if owner.kind == "Pod" && owner.api_version == "v1" && !is_group)
+}
+
+/// Whether a pod set of a pod has a place on a host.
+fn is_on_host(placed: &[(usize, &PodSetAssignment)], row: &WorkloadRow, pod: &PodRow, host: &str) -> bool {
+    let set = placed.iter().find(|(_, assigned)| row.has_in_set(&assigned.name, pod));
+    let domains =
+        set.and_then(|(_, assigned)| places(assigned)).map_or_else(Vec::new, |places| places.domains);
+    domains.iter().any(|domain| domain.values.last().is_some_and(|value| value == host))
+}
+
+/// Whether a pod waits for the one node that its selector names.
+fn awaits_host(pod: &PodRow) -> bool {
+    let is_pending = pod.phase == PodPhase::Pending && !pod.is_deleting;
+    is_pending && pod.node.is_none() && pod.host.is_some() && !pod.is_topology_gated
 }
 
 /// The pod sets whose pods have nodes: their positions and their assignments.

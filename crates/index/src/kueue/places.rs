@@ -10,11 +10,12 @@ use std::sync::Arc;
 use api::kueue::jobs::{ELASTIC_GATE, TOPOLOGY_GATE};
 use api::kueue::provisioning;
 use api::kueue::status::{ADMITTED, Admission, PodSetAssignment, Status};
-use api::kueue::workload::Workload;
 use api::kueue::{Domain, TopologyAssignment};
 use api::pod::PodShape;
 use api::scheduling_gate::HOSTNAME;
-use model::{Assignment, Constraints, FlavorIx, Node, NodeName, Places, PodSet, ResourceIx, Term};
+use model::{
+    Assignment, Constraints, FlavorIx, Node, NodeName, Places, PodSet, ResourceIx, Term, TopologyRequest,
+};
 use serde_json::json;
 
 use super::{WorkloadPhase, WorkloadRow};
@@ -25,11 +26,11 @@ use crate::{Index, Ungating, translate};
 const SEPARATOR: &str = "/";
 
 impl Index {
-    /// The assignment that the status of a Workload records. Pods whose nodes are not recorded have none in the plan: they are
-    /// where their pods are.
-    pub(super) fn recorded(&self, workload: &Workload, admission: &Admission) -> Assignment {
+    /// The assignment that the status of a Workload records. Pods whose domains are broader than a node are on the nodes where
+    /// they are counted. Pods without any domain have no node in the plan: they are where they are bound.
+    pub(super) fn recorded(&self, row: &WorkloadRow, admission: &Admission) -> Assignment {
         let of = |name: &str| admission.pod_set_assignments.iter().find(|assignment| assignment.name == name);
-        let sets = &workload.spec.pod_sets;
+        let sets = &row.object.spec.pod_sets;
         let flavors = sets.iter().map(|set| {
             let assigned = of(&set.name).map(|assignment| &assignment.flavors);
             let named = assigned.into_iter().flatten().filter_map(|(resource, flavor)| {
@@ -40,7 +41,10 @@ impl Index {
         });
         let places: Vec<Vec<(NodeName, u32)>> = sets
             .iter()
-            .map(|set| of(&set.name).map_or_else(Vec::new, |assigned| self.nodes_of(assigned)))
+            .enumerate()
+            .map(|(at, set)| {
+                of(&set.name).and_then(|assigned| self.nodes_of(assigned)).unwrap_or_else(|| row.seats_in(at))
+            })
             .collect();
         let unplaced = sets.iter().zip(&places).map(|(set, places)| {
             let count = of(&set.name).and_then(|assigned| assigned.count).unwrap_or(set.count);
@@ -55,18 +59,15 @@ impl Index {
     }
 
     /// The nodes that a pod set is assigned to, if its domains are nodes.
-    fn nodes_of(&self, assigned: &PodSetAssignment) -> Vec<(NodeName, u32)> {
-        let Some(places) =
-            places(assigned).filter(|places| places.levels.last().is_some_and(|level| level == HOSTNAME))
-        else {
-            return Vec::new();
-        };
+    fn nodes_of(&self, assigned: &PodSetAssignment) -> Option<Vec<(NodeName, u32)>> {
+        let places =
+            places(assigned).filter(|places| places.levels.last().is_some_and(|level| level == HOSTNAME))?;
         let node = |domain: &Domain| {
             let host = domain.values.last()?;
             let known = self.hosts.get(host).and_then(|nodes| nodes.first());
             Some((known.unwrap_or(host).clone(), u32::try_from(domain.count).ok()?))
         };
-        places.domains.iter().filter_map(node).collect()
+        Some(places.domains.iter().filter_map(node).collect())
     }
 
     /// When the pods of a Workload get places: not before nodes are provisioned for it. One with quota asks for those that its
@@ -96,9 +97,29 @@ impl Index {
         if is_open { Places::Open } else { Places::AtAdmission }
     }
 
-    /// The domains of a pod set, as the status records them; `None` if its pods have no nodes.
-    pub fn topology_assignment(&self, assignment: &Assignment, pod_set: usize) -> Option<TopologyAssignment> {
-        let nodes = assignment.pod_sets.get(pod_set).filter(|nodes| !nodes.is_empty())?;
+    /// Pod sets in a queue whose flavors all have a topology: one without a topology request may be in any domains, and fills
+    /// gaps. After Kueue's implicit topology-aware scheduling (KEP 2724).
+    pub(super) fn with_implied_topology(&self, queue: &str, sets: Arc<[PodSet]>) -> Arc<[PodSet]> {
+        let has_none = |set: &PodSet| set.topology.is_none();
+        if !sets.iter().any(has_none) || !self.has_topologies_alone(queue) {
+            return sets;
+        }
+        let mut sets = sets.to_vec();
+        for set in sets.iter_mut().filter(|set| has_none(set)) {
+            set.topology = Some(TopologyRequest::default());
+        }
+        sets.into()
+    }
+
+    /// The domains of a pod set, as the status records them: in the order of the ranks of its pods, and of the topology if they have
+    /// none. `None` if its pods have no nodes.
+    pub fn topology_assignment(
+        &self,
+        row: &WorkloadRow,
+        assignment: &Assignment,
+        pod_set: usize,
+    ) -> Option<TopologyAssignment> {
+        let mut nodes = assignment.pod_sets.get(pod_set).filter(|nodes| !nodes.is_empty())?.clone();
         let mut flavors = assignment.flavors.get(pod_set).into_iter().flat_map(BTreeMap::values);
         let levels = flavors.find_map(|flavor| {
             self.world
@@ -107,15 +128,17 @@ impl Index {
                 .map(|flavor| &flavor.topology)
                 .filter(|levels| !levels.is_empty())
         });
+        if !row.has_ranks(pod_set) {
+            let levels = levels.map_or(&[][..], Vec::as_slice);
+            nodes.sort_by_cached_key(|(node, _)| (self.values_of(node, levels), node.clone()));
+        }
         let levels = match levels {
             Some(levels) if levels.last().is_some_and(|lowest| lowest != HOSTNAME) => levels.clone(),
             _ => vec![HOSTNAME.to_owned()],
         };
         let mut domains: Vec<Domain> = Vec::new();
         for (node, count) in nodes {
-            let node = self.world.node(node)?;
-            let values: Option<Vec<String>> = levels.iter().map(|level| value_of(node, level)).collect();
-            let (values, count) = (values?, i64::from(*count));
+            let (values, count) = (self.values_of(&node, &levels)?, i64::from(count));
             match domains.iter_mut().find(|known| known.values == values) {
                 Some(known) => known.count += count,
                 None => domains.push(Domain { values, count }),
@@ -127,10 +150,9 @@ impl Index {
     /// The pod set of a Workload with quota to which a pod belongs, if the pod set has places: the uid of the Workload, and the
     /// position of the pod set.
     pub(crate) fn placed_pod_set(&self, pod: &PodRow) -> Option<(String, usize)> {
-        let (_, pod_set) = pod.workload.as_ref()?;
         let row = self.workload_of_pod(pod)?;
         let WorkloadPhase::Reserved(assignment) = &row.phase else { return None };
-        let at = row.object.spec.pod_sets.iter().position(|set| set.name == *pod_set)?;
+        let at = row.object.spec.pod_sets.iter().position(|set| row.has_in_set(&set.name, pod))?;
         assignment
             .pod_sets
             .get(at)
@@ -140,10 +162,9 @@ impl Index {
 
     /// The Workload that gives a pod its place, if it has places for the pod set: its uid.
     pub(crate) fn placing_workload(&self, pod: &PodRow) -> Option<String> {
-        let (_, pod_set) = pod.workload.as_ref()?;
         let row = self.workload_of_pod(pod)?;
         let mut sets = row.object.status.admission.as_ref()?.pod_set_assignments.iter();
-        sets.any(|set| set.name == *pod_set && set.topology_assignment.is_some())
+        sets.any(|set| row.has_in_set(&set.name, pod) && set.topology_assignment.is_some())
             .then(|| row.uid().to_owned())
     }
 
@@ -179,7 +200,7 @@ impl Index {
         closed: &BTreeSet<String>,
     ) -> Vec<Ungating> {
         let (namespace, name) = (row.namespace(), row.slice_name());
-        let is_of_set = |pod: &&PodRow| pod.workload.as_ref().is_some_and(|(_, set)| *set == assigned.name);
+        let is_of_set = |pod: &&PodRow| row.has_in_set(&assigned.name, pod);
         let pods: Vec<&PodRow> = self.pods.of_workload(namespace, name).filter(is_of_set).collect();
         let mut gated: Vec<&PodRow> =
             pods.iter().copied().filter(|pod| pod.is_topology_gated && awaits_place(pod)).collect();
@@ -287,7 +308,7 @@ pub(super) fn host_of(node: &Node) -> &str {
 }
 
 /// The value of a level for a node.
-fn value_of(node: &Node, level: &str) -> Option<String> {
+pub(super) fn value_of(node: &Node, level: &str) -> Option<String> {
     if level == HOSTNAME { Some(host_of(node).to_owned()) } else { node.labels.get(level).cloned() }
 }
 

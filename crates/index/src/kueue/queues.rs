@@ -86,6 +86,14 @@ impl Index {
         (!name.is_empty()).then_some(name)
     }
 
+    /// Whether all flavors of a queue have a topology.
+    pub(super) fn has_topologies_alone(&self, queue: &str) -> bool {
+        let Some(queue) = self.kueue.cluster_queues.get(queue) else { return false };
+        let groups = queue.spec.resource_groups.iter();
+        let mut flavors = groups.flat_map(|group| &group.flavors).peekable();
+        flavors.peek().is_some() && flavors.all(|flavor| self.topology_name(&flavor.name).is_some())
+    }
+
     /// Updates a flavor in the World, and the queues that list it.
     pub(super) fn publish_flavor(&mut self, name: &str) {
         let event = match self.kueue.flavors.get(name) {

@@ -9,6 +9,13 @@ use super::WorkloadRow;
 use crate::pods::PodRow;
 
 impl WorkloadRow {
+    /// Whether the pods of a pod set have indices.
+    pub(super) fn has_ranks(&self, pod_set: usize) -> bool {
+        let set = self.object.spec.pod_sets.get(pod_set);
+        set.and_then(|set| set.topology_request.as_ref())
+            .is_some_and(|request| request["podIndexLabel"].is_string())
+    }
+
     /// The ranks of these pods of a pod set, by uid. `None`: they have none, or contradict each other, so pods go to the places
     /// that are left.
     pub(super) fn ranks<'p>(

@@ -1,6 +1,7 @@
 //! What the pods of a Workload request of quota, and why a request is refused. After `pkg/workload/resources.go` and
 //! `applyResourceTransformations` of Kueue v0.19.
 
+use super::failed_nodes::FailedNodeRules;
 use std::collections::BTreeMap;
 
 use api::kueue::config::{Quantity, Transformation, TransformationStrategy};
@@ -37,11 +38,8 @@ pub struct KueueRules {
     pub gates_preemption: bool,
     /// Pods get nodes in all flavors, not only in those with a topology, unless an annotation of the queue says otherwise.
     pub places_pods: bool,
-    /// Places on failed nodes are replaced, and a Workload whose pods get no others is evicted.
-    pub replaces_nodes: bool,
-    /// A Workload is evicted at once if there are no places for those on failed nodes. Otherwise they are looked for until
-    /// they are found.
-    pub fails_fast: bool,
+    /// What becomes of places on failed nodes.
+    pub failed_nodes: FailedNodeRules,
     /// A Workload may take the place of another one, whose quota counts as its own.
     pub slices: bool,
     /// The usage of local queues is recorded, and orders those of the cluster queues that ask for it.
@@ -74,8 +72,7 @@ impl Default for KueueRules {
             admits_in_part: true,
             gates_preemption: false,
             places_pods: false,
-            replaces_nodes: true,
-            fails_fast: true,
+            failed_nodes: FailedNodeRules::default(),
             slices: true,
             usage: None,
         }

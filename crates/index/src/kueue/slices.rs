@@ -180,7 +180,7 @@ impl Index {
             PodSet { count: count.saturating_sub(held), min_count: None, ..set.clone() }
         });
         let flavors = replaced.object.status.admission.as_ref();
-        let flavors = flavors.map(|admission| self.recorded(&replaced.object, admission).flavors);
+        let flavors = flavors.map(|admission| self.recorded(replaced, admission).flavors);
         let of = Replaced { uid: replaced.uid().to_owned(), flavors: flavors.unwrap_or_default() };
         Some((sets.collect(), Arc::new(of)))
     }

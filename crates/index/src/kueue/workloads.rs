@@ -8,11 +8,14 @@ use api::kueue::status::{
 };
 use api::kueue::workload::Workload;
 use api::pod::effective_request;
-use model::{Assignment, Event, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, Time};
+use model::{
+    Assignment, Event, Gang, GangKey, GangState, NodeName, PodSet, Preemption, PreemptionReason, Time,
+};
 
 use super::failed_nodes::Replacement;
 use super::queues::queue_node;
 use super::requests::{self, Ranges};
+use super::seats::has_broad_domains;
 use super::usage::local_queue_name;
 use super::{Blocker, KueueRules};
 use crate::pods::PodRow;
@@ -41,6 +44,8 @@ pub struct WorkloadRow {
     assumed: Option<Assignment>,
     /// What the plan says about its places on failed nodes, and about those that come after its checks.
     pub(super) replacement: Replacement,
+    /// For each pod set whose domains are broader than a node: the nodes where its pods are counted.
+    pub(super) seats: Vec<Vec<(NodeName, u32)>>,
 }
 
 /// The phase of a Workload.
@@ -94,6 +99,12 @@ impl WorkloadRow {
         (self.namespace().to_owned(), self.object.spec.queue_name.clone())
     }
 
+    /// Whether a pod is of a pod set. One that names no pod set is of the only one.
+    pub(super) fn has_in_set(&self, set: &str, pod: &PodRow) -> bool {
+        let is_only = || self.object.spec.pod_sets.len() == 1;
+        pod.workload.as_ref().is_some_and(|(_, named)| named == set || named.is_empty() && is_only())
+    }
+
     /// Its pod sets in the World.
     pub fn pod_sets(&self) -> &[PodSet] {
         &self.pod_sets
@@ -118,6 +129,12 @@ impl WorkloadRow {
     /// Whether it waits for its victims.
     pub(crate) fn is_nominated(&self) -> bool {
         matches!(self.phase, WorkloadPhase::Nominated(_))
+    }
+
+    /// Where its pods are planned, else where they were counted.
+    fn known_seats(&self) -> Vec<Vec<(NodeName, u32)>> {
+        let planned = self.assumed.as_ref().or_else(|| self.replaced());
+        planned.map_or(&self.seats, |planned| &planned.pod_sets).clone()
     }
 
     fn gang_state(&self) -> Option<GangState> {
@@ -197,6 +214,8 @@ impl Index {
         };
         let replacement = known.filter(is_replacing).map(|known| known.replacement.clone());
         let queue = known.map(WorkloadRow::queue_key);
+        let is_broad = has_broad_domains(object.status.admission.as_ref());
+        let seats = known.filter(|_| is_broad).map(WorkloadRow::known_seats);
         let (pod_sets, refusal) = match known {
             Some(known) if known.object.spec.pod_sets == object.spec.pod_sets => {
                 (known.pod_sets.clone(), known.refusal.clone())
@@ -207,7 +226,8 @@ impl Index {
         let holds = assumed.is_some() || object.status.admission.is_some();
         let row = WorkloadRow {
             assumed,
-            replacement: replacement.unwrap_or_default(),
+            replacement: replacement.unwrap_or_else(|| Replacement::of(&object.status)),
+            seats: seats.unwrap_or_default(),
             eviction: eviction.filter(|_| holds && !object.status.is(EVICTED)),
             phase: WorkloadPhase::Inactive,
             pod_sets,
@@ -224,6 +244,9 @@ impl Index {
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
         self.kueue.by_name.insert(key, uid.clone());
         self.kueue.note_cluster_queue(&uid, counted_queue(&row.object.status));
+        if is_broad {
+            self.kueue.unseated.insert(uid.clone());
+        }
         self.note_slices(&uid, false);
         let phase = self.kueue.workloads.insert(uid.clone(), row).map(|known| known.phase);
         if let Some(row) = self.kueue.workloads.get_mut(&uid) {
@@ -353,9 +376,7 @@ impl Index {
                 return WorkloadPhase::Inactive;
             }
             let replaced = row.replaced().cloned();
-            return WorkloadPhase::Reserved(
-                replaced.unwrap_or_else(|| self.recorded(&row.object, admission)),
-            );
+            return WorkloadPhase::Reserved(replaced.unwrap_or_else(|| self.recorded(row, admission)));
         }
         if let Some(assumed) = &row.assumed {
             return WorkloadPhase::Starting(assumed.clone());
@@ -397,6 +418,7 @@ impl Index {
         let queue_name = queue.to_owned();
         let (pod_sets, replaces) =
             self.increase(row).map_or((row.planned_pod_sets(), None), |(sets, of)| (sets, Some(of)));
+        let pod_sets = self.with_implied_topology(&queue_name, pod_sets);
         let meta = &row.object.metadata;
         let local_queue = local_queue_name(&meta.namespace, &row.object.spec.queue_name);
         Some(Gang {

@@ -39,7 +39,9 @@ pub(super) fn of(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> O
             flavors: named.collect(),
             resource_usage: usage.collect(),
             count: Some(count),
-            topology_assignment: index.topology_assignment(assignment, at).map(|places| places.to_v1beta2()),
+            topology_assignment: index
+                .topology_assignment(row, assignment, at)
+                .map(|places| places.to_v1beta2()),
             delayed_topology_request: delayed.contains(&at).then(|| DELAYED.to_owned()),
         }
     });

@@ -11,7 +11,7 @@ use super::{Decision, admission};
 const NODE_FAILURES: &str = "NodeFailures";
 
 impl Decision<'_> {
-    /// Brings the failed nodes in the status up to date. A Workload with several of them at a time is evicted.
+    /// Brings the failed nodes in the status up to date. A Workload that has lost all its places is evicted.
     pub(super) fn replace_nodes(&mut self) {
         if self.write_replaced_places() {
             return;
@@ -23,19 +23,20 @@ impl Decision<'_> {
         }
         let new: Vec<&String> = failed.iter().filter(|host| !known.contains(host)).collect();
         let all: Vec<&String> = known.iter().chain(new.iter().copied()).collect();
-        if all.len() > 1 && !new.is_empty() {
+        let hosts = all.iter().map(|host| host.as_str()).collect();
+        if all.len() > 1 && !new.is_empty() && self.index.has_lost_all(self.row, &hosts) {
             let names = joined(&all, ", ");
             let text = format!(
                 "Workload eviction triggered due to multiple TAS assigned node failures, including: {names}"
             );
             self.evict(NODE_FAILURES, "", &text);
-        } else if let [host] = &*new {
-            self.status.unhealthy_nodes = vec![json!({"name": host})];
+        } else if !new.is_empty() {
+            self.status.unhealthy_nodes.extend(new.iter().map(|host| json!({ "name": host })));
         } else if known.iter().any(|host| !failed.contains(host)) {
             self.status
                 .unhealthy_nodes
                 .retain(|node| node["name"].as_str().is_some_and(|host| failed.contains(host)));
-        } else if self.row.lacks_replacement() && self.options.rules.fails_fast {
+        } else if self.row.lacks_replacement() && self.options.rules.failed_nodes.fails_fast {
             let names = joined(&all, ",");
             let text =
                 format!("Workload was evicted as there was no replacement for unhealthy node(s): {names}");
