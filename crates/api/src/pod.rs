@@ -37,6 +37,8 @@ pub struct Scheduling {
     pub node_selector: BTreeMap<String, String>,
     /// Required node affinity: at least one term must match. Empty: any node.
     pub node_affinity: Vec<Term>,
+    /// Preferred node affinity: terms with their weights.
+    pub preferred: Vec<(u32, Term)>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
 }
@@ -192,7 +194,13 @@ impl Scheduling {
             pin(&mut node_affinity, node);
             tolerations.push(Toleration::any_no_schedule());
         }
-        Self { node_selector: string_map(at(spec, &["nodeSelector"])), node_affinity, tolerations }
+        let terms = ["affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"];
+        let preferred = list(spec, &terms).iter().filter_map(|wanted| {
+            let weight = wanted["weight"].as_u64().and_then(|weight| u32::try_from(weight).ok())?;
+            Some((weight, node_terms(std::slice::from_ref(&wanted["preference"])).pop()?))
+        });
+        let preferred = preferred.collect();
+        Self { node_selector: string_map(at(spec, &["nodeSelector"])), node_affinity, preferred, tolerations }
     }
 }
 

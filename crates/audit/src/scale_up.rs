@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Assignment, Gang, GangState, Places, Plan, Snapshot, TopologyMode, Verdict};
 
 use crate::cluster_state::ClusterState;
+use crate::quota::in_flavors;
 use crate::violation::Violation;
 use crate::{check_nodes, elastic, fairness, fit, queue_order, quota_only, topology};
 
@@ -188,11 +189,12 @@ fn check_topology(
     found: &mut Vec<Violation>,
 ) {
     let sets = elastic::resized(gang, |at, _| by_rank(whole, at).len().try_into().unwrap_or(u32::MAX));
+    let sets = in_flavors(cluster.world(), &sets, &whole.flavors);
     for (at, set) in sets.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0) {
         let Some(request) = set.topology.as_ref().filter(|_| !topology::is_leader(&sets, at)) else {
             continue;
         };
-        let levels = topology::levels(cluster.world(), request);
+        let levels = topology::levels(cluster.world(), set, request);
         let stays = |at: usize, rank: usize| {
             by_rank(held, at).get(rank).is_some_and(|node| !gang.unhealthy.contains(*node))
         };

@@ -7,6 +7,7 @@ use model::{Assignment, Gang, Node, PodSet, TopologyMode, TopologyRequest, Topol
 use crate::cluster_state::ClusterState;
 use crate::fit;
 use crate::node_resources::FreeResources;
+use crate::quota::in_flavors;
 use crate::violation::Violation;
 
 /// The nodes, which of them are eligible for a pod set, and their free resources.
@@ -21,9 +22,12 @@ pub(crate) fn has_topology_request(gang: &Gang) -> bool {
     gang.pod_sets.iter().any(|set| set.count > 0 && set.topology.is_some())
 }
 
-/// The label keys of the topology levels, broadest first: those of the flavor that contains all requested levels. The
-/// first flavor by name wins.
-pub(crate) fn levels(world: &World, request: &TopologyRequest) -> Vec<String> {
+/// The label keys of the topology levels, broadest first: those of the flavor of the pods, else of the first flavor by name that
+/// contains all requested levels.
+pub(crate) fn levels(world: &World, set: &PodSet, request: &TopologyRequest) -> Vec<String> {
+    if !set.levels.is_empty() {
+        return set.levels.to_vec();
+    }
     let mut named: Vec<String> = match &request.mode {
         TopologyMode::Required(level) | TopologyMode::Preferred(level) => vec![level.clone()],
         TopologyMode::Unconstrained => Vec::new(),
@@ -78,12 +82,14 @@ pub(crate) fn check(
     assignment: &Assignment,
     found: &mut Vec<Violation>,
 ) {
+    let gang = &in_flavors(cluster.world(), gang, &assignment.flavors);
+    let balances = cluster.world().policy().topology.balances;
     for (at, set) in gang.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0) {
         let Some(request) = &set.topology else { continue };
         if is_leader(gang, at) {
             continue;
         }
-        let levels = levels(cluster.world(), request);
+        let levels = levels(cluster.world(), set, request);
         let on = |at: usize| {
             assignment.pod_sets[at].iter().filter_map(|(name, count)| Some((cluster.node(name)?, *count)))
         };
@@ -105,7 +111,7 @@ pub(crate) fn check(
         match &request.mode {
             TopologyMode::Required(level) if !one_domain(level) => found.push(not_satisfied(level)),
             TopologyMode::Preferred(level)
-                if could_be_in_narrower_domain(cluster, gang, &levels, level, &one_domain) =>
+                if !balances && could_be_in_narrower_domain(cluster, gang, &levels, level, &one_domain) =>
             {
                 found.push(not_satisfied(level));
             }
@@ -170,7 +176,7 @@ pub(crate) fn first_fit(world: &World, candidates: &CandidateNodes<'_>, gang: &G
         _ => return None,
     };
     let request = workers.topology.as_ref()?;
-    let levels = levels(world, request);
+    let levels = levels(world, workers, request);
     let mut whole = workers.count;
     for slice in &request.slices {
         if slice.size == 0 || !whole.is_multiple_of(slice.size) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::appwrapper::Group;
 use index::KueueRules;
-use model::{FairSharing, Packing, Plan, Policy, Snapshot};
+use model::{FairSharing, Packing, Plan, Policy, Snapshot, TopologyPolicy};
 
 use crate::jobs::JobsConfig;
 use crate::kueue::metrics::MetricsConfig;
@@ -101,6 +101,8 @@ impl fmt::Debug for Config {
 pub struct KueueOptions {
     /// Queues of a cohort share by weight. `None`: in the order of their Workloads.
     pub fair_sharing: Option<FairSharing>,
+    /// How domains of a topology are selected.
+    pub topology: TopologyPolicy,
     /// How long after its end a Workload is deleted, in microseconds. `None`: it is kept.
     pub retention_us: Option<i64>,
     /// How Workloads are counted and ordered.

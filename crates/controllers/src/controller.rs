@@ -318,6 +318,7 @@ impl State {
             backfill: Backfill::Reserve,
             packing: config.packing,
             fair_sharing: config.kueue_options.fair_sharing,
+            topology: config.kueue_options.topology,
             guessed_hold_us: config.guessed_hold_us,
         });
         Self::index(&index).set_aging(config.dynamic_priority);

@@ -1,6 +1,7 @@
 //! Converts API types to types of `model`, and assignments to JSON and back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::Amounts;
 use api::pod::{Scheduling, Term, Toleration};
@@ -32,6 +33,11 @@ pub(crate) fn constraints(rules: &Scheduling) -> Constraints {
         node_affinity: rules.node_affinity.iter().map(term).collect(),
         tolerations: rules.tolerations.iter().filter_map(toleration).collect(),
     }
+}
+
+/// The terms of nodes that pods prefer.
+pub(crate) fn preferred(rules: &Scheduling) -> Arc<[(u32, model::Term)]> {
+    rules.preferred.iter().map(|(weight, wanted)| (*weight, term(wanted))).collect()
 }
 
 pub(crate) fn term(term: &Term) -> model::Term {

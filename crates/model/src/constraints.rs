@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::node::{Effect, NodeClass, Taint, Toleration};
+use crate::node::{Effect, Node, NodeClass, Taint, Toleration};
 
 /// The scheduling constraints of a pod other than resources. The default has no requirement and no toleration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,6 +122,16 @@ impl Constraints {
 }
 
 impl Term {
+    /// Whether a node matches, by all its labels.
+    pub fn matches_node(&self, node: &Node) -> bool {
+        let is_empty = self.expressions.is_empty() && self.fields.is_empty();
+        let is_named =
+            |wanted: &Requirement| wanted.key == "metadata.name" && wanted.matches(Some(&*node.name));
+        !is_empty
+            && self.expressions.iter().all(|wanted| wanted.matches(node.labels.get(&wanted.key)))
+            && self.fields.iter().all(is_named)
+    }
+
     fn matches(&self, class: &NodeClass) -> bool {
         let empty = self.expressions.is_empty() && self.fields.is_empty();
         !empty

@@ -62,7 +62,7 @@ pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Hold, Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
 pub use pod_rules::{HostPort, PodAffinity, PodMark, PodRules, PodTerm, SelectorIx, SpreadConstraint};
 pub use pod_set::PodSet;
-pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};
+pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy, TopologyPolicy};
 pub use quantity::{Quantity, milli_text};
 pub use queue::{
     FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueIx,

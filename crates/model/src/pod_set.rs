@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::constraints::Constraints;
+use crate::constraints::{Constraints, Term};
 use crate::device::{DeviceShare, FreeResources};
 use crate::pod_rules::PodRules;
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
@@ -35,6 +35,10 @@ pub struct PodSet {
     pub group: Option<String>,
     /// The topology request, if there is one.
     pub topology: Option<TopologyRequest>,
+    /// Terms of nodes that the pods prefer, with their weights. They count in the selection of domains of a topology alone.
+    pub preferred: Arc<[(u32, Term)]>,
+    /// The label keys of the levels of its topology, broadest first, when the pods have flavors; else empty.
+    pub levels: Arc<[String]>,
 }
 
 impl PodSet {

@@ -11,6 +11,8 @@ pub struct Policy {
     pub fair_sharing: Option<FairSharing>,
     /// Which nodes are preferred.
     pub packing: Packing,
+    /// How domains of a topology are selected.
+    pub topology: TopologyPolicy,
     /// How long a gang whose reserved start depends on an end that nobody declared may hold others back, in
     /// microseconds, counted from the first gang that it holds back. Zero: never.
     pub guessed_hold_us: i64,
@@ -28,8 +30,25 @@ impl Default for Policy {
             backfill: Backfill::default(),
             fair_sharing: None,
             packing: Packing::default(),
+            topology: TopologyPolicy::default(),
             guessed_hold_us: Self::GUESSED_HOLD_US,
         }
+    }
+}
+
+/// How domains of a topology are selected. Kueue's gates of topology-aware scheduling (`pkg/features`, v0.19).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopologyPolicy {
+    /// Pods without a preferred or required level fill the smallest gaps first (`TASProfileMixed`). Otherwise they are in as few
+    /// domains as possible.
+    pub fills_gaps: bool,
+    /// Pods with a preferred level are spread evenly over as few domains as possible (`TASBalancedPlacement`).
+    pub balances: bool,
+}
+
+impl Default for TopologyPolicy {
+    fn default() -> Self {
+        Self { fills_gaps: true, balances: false }
     }
 }
 

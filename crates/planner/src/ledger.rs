@@ -13,6 +13,7 @@ use model::{
     NodeName, Packing, ResourceVec, Shape, Sum, World, charges,
 };
 
+use crate::flavors::with_flavor_constraints;
 use crate::fragmentation::Demand;
 use crate::place::largest_shares_first;
 use crate::pod_rules::PodMarkChanges;
@@ -177,7 +178,8 @@ impl<'a> Ledger<'a> {
                 }
             }
         }
-        for (places, pod_set) in assignment.pod_sets.iter_mut().zip(&*shape.pod_sets) {
+        let narrow = with_flavor_constraints(self.world, shape, &fit.flavors);
+        for (places, pod_set) in assignment.pod_sets.iter_mut().zip(&*narrow.pod_sets) {
             topology::sort_by_rank(self.world, pod_set, places);
         }
         assignment.devices.iter_mut().for_each(|places| places.sort());

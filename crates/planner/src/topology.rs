@@ -8,6 +8,7 @@
 //!
 //! After Kueue's topology aware scheduling (KEP 2724, `pkg/cache/scheduler/tas_flavor_snapshot.go`, v0.19).
 
+mod balanced;
 mod choice;
 mod tree;
 
@@ -17,8 +18,8 @@ use std::sync::Arc;
 
 use model::{
     Assignment, Basis, Cause, ClassIx, FreeResources, NodeIx, NodeName, Obstacle, PodSet, QueueingHint,
-    SearchOutcome, Shape, TopologyError, TopologyMode, TopologyRequest, TopologyShortage, TopologySlice,
-    World,
+    SearchOutcome, Shape, Term, TopologyError, TopologyMode, TopologyPolicy, TopologyRequest,
+    TopologyShortage, TopologySlice, World,
 };
 
 use crate::aggregate_reservations::AggregateReservations;
@@ -62,6 +63,9 @@ pub(crate) struct Unit<'s> {
     /// The domain of the running pods that a scale-up has to be placed in: the values of its labels, broadest
     /// first.
     pub(crate) within: Vec<Arc<str>>,
+    pub(crate) policy: TopologyPolicy,
+    /// Terms of nodes that the workers prefer, with their weights.
+    preferred: Arc<[(u32, Term)]>,
 }
 
 impl<'s> Unit<'s> {
@@ -97,9 +101,9 @@ impl<'s> Unit<'s> {
                 return Err((at, TopologyError::Group(shape.pod_sets[at].group.clone().unwrap_or_default())));
             }
         };
-        let request =
-            shape.pod_sets[workers].topology.as_ref().expect("the members of a unit have a topology request");
-        let levels = world.levels(request);
+        let set = &shape.pod_sets[workers];
+        let request = set.topology.as_ref().expect("the members of a unit have a topology request");
+        let levels = world.levels(set, request);
         let (mut request, mut within) = (Cow::Borrowed(request), Vec::new());
         if let Some(colocation) =
             shape.scale_up.as_ref().and_then(|scale_up| scale_up.colocation.get(workers))
@@ -116,7 +120,11 @@ impl<'s> Unit<'s> {
         }
         match request.fault(count(workers), &levels) {
             Some(fault) => Err((workers, fault)),
-            None => Ok(Self { workers, leader, count: count(workers), request, levels, within }),
+            None => {
+                let policy = world.policy().topology;
+                let (count, preferred) = (count(workers), set.preferred.clone());
+                Ok(Self { workers, leader, count, request, levels, within, policy, preferred })
+            }
         }
     }
 
@@ -135,6 +143,15 @@ impl<'s> Unit<'s> {
             copies(&left)
         });
         PodCapacity { without_leader: copies(free), with_leader }
+    }
+
+    /// How much the workers prefer a node: the sum of the weights of the terms that it matches.
+    fn affinity(&self, world: &World, node: NodeIx) -> u64 {
+        let Some(node) = world.node(world.node_name(node)).filter(|_| !self.preferred.is_empty()) else {
+            return 0;
+        };
+        let matched = self.preferred.iter().filter(|(_, term)| term.matches_node(node));
+        matched.map(|(weight, _)| u64::from(*weight)).sum()
     }
 
     /// The cause that there is too little room, in figures.
@@ -168,6 +185,11 @@ impl<'s> Unit<'s> {
         } else {
             domain.capacity.without_leader
         }
+    }
+
+    /// The same unit, whose pods are not spread evenly.
+    pub(crate) fn unbalanced(&self) -> Self {
+        Self { policy: TopologyPolicy { balances: false, ..self.policy }, ..self.clone() }
     }
 
     /// The number of levels down to this one.
@@ -236,7 +258,7 @@ pub(crate) fn sort_by_rank(world: &World, pod_set: &PodSet, places: &mut [(NodeN
         places.sort();
         return;
     };
-    let levels = world.levels(request);
+    let levels = world.levels(pod_set, request);
     places.sort_by_cached_key(|(name, _)| {
         (world.node_ix(name).and_then(|node| world.domain_of(&levels, node)).cloned(), name.clone())
     });

@@ -89,6 +89,7 @@
 //! | policy | `guessed-hold=60` | seconds that a reserved start may hold others back if it relies on guessed ends |
 //! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | reservations for the first gang, for the first N gangs, or for none |
 //! | policy | `packing=tightest-fit`, `packing=fewest-nodes`, `packing=least-fragmentation`, `packing=spread` | how nodes are scored |
+//! | policy | `topology=balanced`, `topology=best-fit` | pods with a preferred level are spread evenly; pods without one are in few domains |
 //! | policy | `fair-sharing=final-or-initial-share`, `…=final-share`, `…=initial-share` | fair sharing in quota trees, and its preemption strategy |
 //!
 //! `clock S` advances the clock to this time for the following lines.

@@ -115,6 +115,8 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
                 let seconds = seconds.map_err(|_| Problem::Value(word.to_owned()))?;
                 policy.guessed_hold_us = seconds.saturating_mul(1_000_000);
             }
+            "topology=balanced" => policy.topology.balances = true,
+            "topology=best-fit" => policy.topology.fills_gaps = false,
             "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
             "preemption=never" => policy.preemption = PreemptionPolicy::Never,
             word => {

@@ -16,7 +16,7 @@ use crate::{pod_rules, preemption, quantity, quota, topology, usage_order};
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
-    let Policy { preemption, backfill, fair_sharing, packing, guessed_hold_us } = world.policy();
+    let Policy { preemption, backfill, fair_sharing, packing, topology, guessed_hold_us } = world.policy();
     let preemption = (*preemption == PreemptionPolicy::LowerPriority).then_some("preemption=lower-priority");
     let backfill = match backfill {
         Backfill::BestEffort => None,
@@ -29,7 +29,9 @@ pub fn render(world: &World) -> String {
     let guessed_hold = (*guessed_hold_us != Policy::GUESSED_HOLD_US)
         .then(|| format!("guessed-hold={}", guessed_hold_us.div_euclid(1_000_000)));
     let policy = preemption.map(str::to_owned).into_iter().chain(backfill).chain(fair_sharing).chain(packing);
-    let policy = policy.chain(guessed_hold);
+    let balanced = topology.balances.then(|| "topology=balanced".to_owned());
+    let best_fit = (!topology.fills_gaps).then(|| "topology=best-fit".to_owned());
+    let policy = policy.chain(guessed_hold).chain(balanced).chain(best_fit);
     let policy: Vec<String> = policy.collect();
     if !policy.is_empty() {
         let _ = writeln!(text, "policy   {}", policy.join(" "));

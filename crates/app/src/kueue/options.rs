@@ -7,7 +7,7 @@ use api::selector::LabelSelector;
 use clusters::{ClustersConfig, Dispatcher};
 use controllers::{
     FailedNodeRules, FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady, ProvisioningConfig,
-    UsageRules,
+    TopologyPolicy, UsageRules,
 };
 
 use super::Kueue;
@@ -29,6 +29,10 @@ impl Kueue {
         let retention = workloads.and_then(|workloads| workloads.after_finished);
         KueueOptions {
             fair_sharing: sharing,
+            topology: TopologyPolicy {
+                fills_gaps: gate("TASProfileMixed"),
+                balances: gate("TASBalancedPlacement"),
+            },
             retention_us: retention
                 .map(|retention| i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX)),
             rules: self.rules(),
@@ -111,6 +115,7 @@ impl Kueue {
             slices: gate("ElasticJobsViaWorkloadSlices"),
             admits_in_part: gate("PartialAdmission"),
             places_pods: self.places_pods,
+            prefers_nodes: gate("TASRespectNodeAffinityPreferred"),
             failed_nodes: FailedNodeRules {
                 replaces: gate("TASFailedNodeReplacement"),
                 fails_fast: gate("TASFailedNodeReplacementFailFast"),

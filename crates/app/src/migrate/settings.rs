@@ -23,7 +23,7 @@ const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("visibilityServer", "has no effect: the visibility API is served at Muster's endpoint"),
 ];
 /// The feature gates that Muster reads. A test compares them with its code.
-const READ_GATES: [&str; 32] = [
+const READ_GATES: [&str; 37] = [
     "AdmissionFairSharing",
     "AdmissionGatedBy",
     "CleanupProvisioningRequestsOnEviction",
@@ -43,9 +43,14 @@ const READ_GATES: [&str; 32] = [
     "ReclaimablePods",
     "RejectUpdatesToCQWithInvalidOnFlavors",
     "SkipReassignmentForPodOwnedWorkloads",
+    "TASBalancedPlacement",
     "TASFailedNodeReplacement",
     "TASFailedNodeReplacementFailFast",
     "TASMultiLayerTopology",
+    "TASProfileMixed",
+    "TASReplaceNodeOnNodeTaints",
+    "TASReplaceNodeOnPodTermination",
+    "TASRespectNodeAffinityPreferred",
     "TASValidateWorkloadSliceSize",
     "TLSOptions",
     "TopologyAwareScheduling",

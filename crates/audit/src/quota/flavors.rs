@@ -26,6 +26,9 @@ pub(crate) fn in_flavors(world: &World, gang: &Gang, flavors: &[BTreeMap<Resourc
 }
 
 fn restrict_to_flavor(pod_set: &mut PodSet, flavor: &Flavor) {
+    if pod_set.levels.is_empty() {
+        pod_set.levels = flavor.topology.as_slice().into();
+    }
     let constraints = &mut pod_set.constraints;
     constraints.tolerations.extend(flavor.tolerations.iter().cloned());
     for (key, value) in &flavor.node_labels {

@@ -66,8 +66,8 @@ pub(super) struct KueueState {
     unready_due: Option<MicroTime>,
     /// Since when nodes of Workloads have failed, as long as others may follow, by uid.
     settling: BTreeMap<String, MicroTime>,
-    /// What was told about Workloads that get no places after their checks.
-    unplaced: BTreeMap<String, String>,
+    /// Workloads that get no places after their checks, by uid.
+    unplaced: BTreeMap<String, Unplaced>,
     figures: Figures,
     /// The last written status of each queue, and the uid of the object that it is of.
     written: BTreeMap<QueueKey, (String, Value)>,
@@ -87,6 +87,14 @@ struct Failure {
     /// The version that was to be changed: it is tried again at this time, a newer one at once.
     version: String,
     until: MicroTime,
+}
+
+/// A Workload that gets no places after its checks.
+struct Unplaced {
+    /// How often an Event has told it.
+    told: u32,
+    /// When it is told next.
+    due: MicroTime,
 }
 
 /// A Workload that is being written.
@@ -306,7 +314,7 @@ impl State {
             WorkloadStep::Await(due) => {
                 self.kueue.due.extend(due.map(|due| (due, uid.to_owned())));
                 let failed = step::second_pass_failed(index, row);
-                return self.tell_second_pass(index, uid, failed);
+                return self.tell_second_pass(index, uid, failed, now);
             }
             WorkloadStep::Write(status, events) => (WorkloadWrite::Status(status), events),
             WorkloadStep::Report => {
@@ -355,10 +363,20 @@ impl State {
         self.kueue.writing.insert(uid.to_owned(), Writing { task, events, before, version, preemption });
     }
 
-    /// Records the Event about a Workload without places after its checks, once for each text.
-    fn tell_second_pass(&mut self, index: &Index, uid: &str, failed: Option<WorkloadEvent>) {
+    /// Records the Event about a Workload without places after its checks: after 1 s, then after 2 s and so on up to 30 s, as
+    /// Kueue does at each attempt (`pkg/cache/queue/second_pass_queue.go`, v0.19).
+    fn tell_second_pass(&mut self, index: &Index, uid: &str, failed: Option<WorkloadEvent>, now: MicroTime) {
         let Some(failed) = failed else { return drop(self.kueue.unplaced.remove(uid)) };
-        if self.kueue.unplaced.insert(uid.to_owned(), failed.text.clone()).as_ref() == Some(&failed.text) {
+        let after = |told: u32| MicroTime(now.0.saturating_add((1 << told.min(5)).min(30) * 1_000_000));
+        let unplaced = self.kueue.unplaced.entry(uid.to_owned());
+        let unplaced = unplaced.or_insert_with(|| Unplaced { told: 0, due: after(0) });
+        let is_due = unplaced.due <= now;
+        if is_due {
+            unplaced.told = unplaced.told.saturating_add(1);
+            unplaced.due = after(unplaced.told);
+        }
+        self.kueue.due.insert((unplaced.due, uid.to_owned()));
+        if !is_due {
             return;
         }
         if let Some(row) = index.workload(uid) {

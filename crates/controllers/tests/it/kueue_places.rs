@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use crate::common::elastic::{create_pod, is_free};
+use crate::common::elastic::create_pod;
 use crate::common::gang_pods::{cordon, evict, host, nodes, pods, run};
 use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running, gang_pods};
-use controllers::{Config, FailedNodeRules, Kueue, KueueOptions, KueueRules};
+use controllers::{Config, Kueue, KueueOptions, KueueRules};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-fn controller(cluster: &Cluster) -> Running {
+pub(crate) fn controller(cluster: &Cluster) -> Running {
     let rules = KueueRules { places_pods: true, ..KueueRules::default() };
     let kueue_options = KueueOptions { rules, ..KueueOptions::default() };
     let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
@@ -19,7 +19,7 @@ fn controller(cluster: &Cluster) -> Running {
 }
 
 /// Nodes of 4 CPUs of the pool `gpu` in racks, and a queue of 100 CPUs.
-async fn cluster_of(racks: &[&[&str]]) -> Cluster {
+pub(crate) async fn cluster_of(racks: &[&[&str]]) -> Cluster {
     let names: Vec<&str> = racks.iter().flat_map(|rack| rack.iter().copied()).collect();
     let cluster = gang_pods::cluster(&names).await;
     for (rack, names) in racks.iter().enumerate() {
@@ -34,14 +34,18 @@ async fn cluster_of(racks: &[&[&str]]) -> Cluster {
 }
 
 /// A Job of so many pods of 2 CPUs.
-fn pairs(name: &str, pods: u32) -> Value {
+pub(crate) fn pairs(name: &str, pods: u32) -> Value {
     let mut job = job(name, pods);
     job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2".into();
     job
 }
 
-fn places(workload: &DynamicObject) -> &Value {
+pub(crate) fn places(workload: &DynamicObject) -> &Value {
     &workload.data["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+}
+
+pub(crate) fn domains(workload: &DynamicObject) -> String {
+    places(workload)["slices"].to_string()
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,225 +242,12 @@ async fn a_topology_keeps_a_pod_set_in_one_domain() {
 }
 
 /// The Jobs that are not suspended.
-async fn running_jobs(cluster: &Cluster) -> Vec<String> {
+pub(crate) async fn running_jobs(cluster: &Cluster) -> Vec<String> {
     let list = cluster.api(&jobs(), "default").list(&kube::api::ListParams::default()).await.unwrap();
     let running = list.items.into_iter().filter(|job| job.data["spec"]["suspend"] == false);
     let mut names: Vec<String> = running.filter_map(|job| job.metadata.name).collect();
     names.sort();
     names
-}
-
-/// A running Job of pods that fill a node each, and the hosts of its pods.
-async fn spread_job(cluster: &Cluster, pods: u32) -> (DynamicObject, Vec<String>) {
-    let mut job = pairs("train", pods);
-    job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4".into();
-    submit_job(cluster, job).await;
-    let train = running(cluster, "train").await;
-    let mut hosts = Vec::new();
-    for pod in 0..pods {
-        let pod = format!("train-{pod}");
-        create_pod(cluster, &train, &pod).await;
-        hosts.push(host(cluster, &pod).await);
-        run(cluster, &pod, hosts.last().unwrap()).await;
-    }
-    (train, hosts)
-}
-
-fn domains(workload: &DynamicObject) -> String {
-    places(workload)["slices"].to_string()
-}
-
-fn is_evicted(workload: &DynamicObject) -> bool {
-    is(workload, "Evicted", "True", "NodeFailures")
-}
-
-fn patient(cluster: &Cluster) -> Running {
-    let failed_nodes = FailedNodeRules { fails_fast: false, ..FailedNodeRules::default() };
-    let rules = KueueRules { places_pods: true, failed_nodes, ..KueueRules::default() };
-    let kueue_options = KueueOptions { rules, ..KueueOptions::default() };
-    let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
-    cluster.start(cluster.client.clone(), Config { kueue, kueue_options, jobs, ..Config::default() })
-}
-
-#[tokio::test(start_paused = true)]
-async fn places_on_a_failed_node_are_replaced_and_the_other_pods_stay() {
-    let cluster = cluster_of(&[&["a", "b", "c"]]).await;
-    let controller = controller(&cluster);
-    let (train, hosts) = spread_job(&cluster, 2).await;
-    let spare = ["a", "b", "c"].into_iter().find(|name| !hosts.iter().any(|host| host == name)).unwrap();
-    // The pod runs on until it is evicted.
-    cordon(&cluster, &hosts[0]).await;
-    cluster.settled().await;
-    let before = workload_of(&cluster, "train", |_| true).await;
-    assert_eq!(before.data["status"]["unhealthyNodes"], Value::Null);
-    evict(&cluster, "train-0").await;
-    let is_replaced = |workload: &DynamicObject| domains(workload).contains(&format!("{spare:?}"));
-    let after = workload_of(&cluster, "train", is_replaced).await;
-    assert_eq!(after.data["status"]["unhealthyNodes"], Value::Null);
-    assert!(!domains(&after).contains(&format!("{:?}", hosts[0])));
-    create_pod(&cluster, &train, "train-2").await;
-    assert_eq!(host(&cluster, "train-2").await, spare);
-    run(&cluster, "train-2", spare).await;
-    // The new places outlive the controller.
-    drop(controller);
-    let _controller = self::controller(&cluster);
-    cluster.settled().await;
-    assert_eq!(running_jobs(&cluster).await, ["train"]);
-    // A node that is gone fails at once.
-    cluster.delete(&nodes(), "", &hosts[1]).await;
-    workload_of(&cluster, "train", is_evicted).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pods_run_on_a_node_without_a_host_name() {
-    let cluster = cluster_of(&[&["a"]]).await;
-    let label = json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}});
-    gang_pods::patch_node(&cluster, "a", &label).await;
-    let _controller = controller(&cluster);
-    submit_job(&cluster, pairs("train", 2)).await;
-    let train = running(&cluster, "train").await;
-    for pod in ["train-1", "train-2"] {
-        create_pod(&cluster, &train, pod).await;
-        cluster.wait(&pods(), "default", pod, is_free).await;
-        run(&cluster, pod, "a").await;
-    }
-    let workload = workload_of(&cluster, "train", |_| true).await;
-    assert!(domains(&workload).contains("\"a\""), "{}", domains(&workload));
-    cordon(&cluster, "a").await;
-    cluster.settled().await;
-    let workload = workload_of(&cluster, "train", |_| true).await;
-    assert_eq!(workload.data["status"]["unhealthyNodes"], Value::Null, "its pods run");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_place_that_replaces_a_lost_one_is_kept_while_the_lost_pod_is_still_listed() {
-    let cluster = cluster_of(&[&["a", "b", "c"]]).await;
-    let _controller = controller(&cluster);
-    let (train, hosts) = spread_job(&cluster, 2).await;
-    let spare = ["a", "b", "c"].into_iter().find(|name| !hosts.iter().any(|host| host == name)).unwrap();
-    // Nobody confirms the deletion of the pod, as on a node that is lost.
-    merge(&cluster, &pods(), "train-0", json!({"metadata": {"finalizers": ["example.com/kubelet"]}})).await;
-    cordon(&cluster, &hosts[0]).await;
-    cluster.delete(&pods(), "default", "train-0").await;
-    let is_replaced = |workload: &DynamicObject| domains(workload).contains(&format!("{spare:?}"));
-    workload_of(&cluster, "train", is_replaced).await;
-    submit_job(&cluster, pairs("next", 1)).await;
-    workload_of(&cluster, "next", |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
-    create_pod(&cluster, &train, "train-2").await;
-    assert_eq!(host(&cluster, "train-2").await, spare);
-    run(&cluster, "train-2", spare).await;
-    cluster.settled().await;
-    assert_eq!(running_jobs(&cluster).await, ["train"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_workload_without_places_for_those_on_a_failed_node_is_evicted_and_runs_again() {
-    let cluster = cluster_of(&[&["a", "b"]]).await;
-    let _controller = controller(&cluster);
-    let (_, hosts) = spread_job(&cluster, 2).await;
-    cordon(&cluster, &hosts[0]).await;
-    evict(&cluster, "train-0").await;
-    let evicted = workload_of(&cluster, "train", is_evicted).await;
-    let text =
-        format!("Workload was evicted as there was no replacement for unhealthy node(s): {}", hosts[0]);
-    assert_eq!(condition(&evicted, "Evicted").unwrap()["message"], text);
-    stopped(&cluster, "train").await;
-    evict(&cluster, "train-1").await;
-    status(&cluster, "train", json!({"active": 0})).await;
-    gang_pods::patch_node(&cluster, &hosts[0], &json!({"spec": {"unschedulable": false}})).await;
-    running(&cluster, "train").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_workload_waits_for_places_or_its_node() {
-    let cluster = cluster_of(&[&["a", "b", "c"]]).await;
-    let _controller = patient(&cluster);
-    let (train, hosts) = spread_job(&cluster, 3).await;
-    cordon(&cluster, &hosts[0]).await;
-    evict(&cluster, "train-0").await;
-    let names = |name: &str| json!([{ "name": name }]);
-    let is_named = |workload: &DynamicObject| workload.data["status"]["unhealthyNodes"] == names(&hosts[0]);
-    workload_of(&cluster, "train", is_named).await;
-    create_pod(&cluster, &train, "train-3").await;
-    cluster.settled().await;
-    assert!(gang_pods::is_gated(&cluster, "train-3").await);
-    // The node comes back.
-    gang_pods::patch_node(&cluster, &hosts[0], &json!({"spec": {"unschedulable": false}})).await;
-    assert_eq!(host(&cluster, "train-3").await, hosts[0]);
-    run(&cluster, "train-3", &hosts[0]).await;
-    workload_of(&cluster, "train", |workload| workload.data["status"]["unhealthyNodes"].is_null()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn nodes_that_fail_together_are_replaced_together_while_a_pod_runs_on() {
-    let cluster = cluster_of(&[&["a", "b", "c", "d", "e"]]).await;
-    let _controller = controller(&cluster);
-    let (train, hosts) = spread_job(&cluster, 3).await;
-    let spare = |name: &&str| !hosts.iter().any(|host| host == name);
-    let spares: Vec<&str> = ["a", "b", "c", "d", "e"].into_iter().filter(spare).collect();
-    for (pod, host) in [("train-0", &hosts[0]), ("train-1", &hosts[1])] {
-        cordon(&cluster, host).await;
-        evict(&cluster, pod).await;
-    }
-    let is_replaced = |workload: &DynamicObject| {
-        spares.iter().all(|spare| domains(workload).contains(&format!("{spare:?}")))
-    };
-    let after = workload_of(&cluster, "train", is_replaced).await;
-    assert!(domains(&after).contains(&format!("{:?}", hosts[2])), "the place of the pod that runs is kept");
-    assert!(!is_evicted(&after));
-    let mut used = Vec::new();
-    for pod in ["train-3", "train-4"] {
-        create_pod(&cluster, &train, pod).await;
-        used.push(host(&cluster, pod).await);
-        run(&cluster, pod, used.last().unwrap()).await;
-    }
-    used.sort();
-    assert_eq!(used, spares);
-    cluster.settled().await;
-    assert_eq!(running_jobs(&cluster).await, ["train"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_workload_that_has_lost_all_its_nodes_is_evicted() {
-    let cluster = cluster_of(&[&["a", "b"]]).await;
-    let _controller = patient(&cluster);
-    let (_, hosts) = spread_job(&cluster, 2).await;
-    for (pod, host) in [("train-0", &hosts[0]), ("train-1", &hosts[1])] {
-        cordon(&cluster, host).await;
-        evict(&cluster, pod).await;
-    }
-    let evicted = workload_of(&cluster, "train", is_evicted).await;
-    let text = "Workload eviction triggered due to multiple TAS assigned node failures, including: ";
-    let message = condition(&evicted, "Evicted").unwrap()["message"].as_str().unwrap();
-    assert!(message.starts_with(text), "{message}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_no_node_takes_has_failed() {
-    let cluster = cluster_of(&[&["a", "b"]]).await;
-    let _controller = controller(&cluster);
-    submit_job(&cluster, pairs("train", 1)).await;
-    let train = running(&cluster, "train").await;
-    create_pod(&cluster, &train, "train-0").await;
-    let first = host(&cluster, "train-0").await;
-    let taint = json!([{"key": "broken", "value": "yes", "effect": "NoSchedule"}]);
-    gang_pods::patch_node(&cluster, &first, &json!({"spec": {"taints": taint}})).await;
-    let has_failed = |pod: &DynamicObject| pod.data["status"]["phase"] == "Failed";
-    let pod = cluster.wait(&pods(), "default", "train-0", has_failed).await;
-    assert_eq!(condition(&pod, "TerminatedByKueue").unwrap()["reason"], "UnschedulableOnAssignedNode");
-    create_pod(&cluster, &train, "train-1").await;
-    let second = host(&cluster, "train-1").await;
-    assert!(second != first && second != "any", "{second}");
-    // Pods that tolerate the taint stay where they are.
-    let mut tolerant = pairs("tolerant", 2);
-    tolerant["spec"]["template"]["spec"]["tolerations"] = json!([{"key": "broken", "operator": "Exists"}]);
-    submit_job(&cluster, tolerant).await;
-    let tolerant = running(&cluster, "tolerant").await;
-    create_pod(&cluster, &tolerant, "tolerant-0").await;
-    host(&cluster, "tolerant-0").await;
-    cluster.settled().await;
-    let pod = cluster.api(&pods(), "default").get("tolerant-0").await.unwrap();
-    assert_ne!(pod.data["status"]["phase"], "Failed");
 }
 
 #[tokio::test(start_paused = true)]

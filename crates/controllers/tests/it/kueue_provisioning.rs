@@ -335,10 +335,12 @@ async fn a_workload_gets_places_on_the_nodes_that_were_provisioned_for_it() {
     let waiting = cluster.wait(&workloads(), "default", "train", is_reserved).await;
     assert!(condition(&waiting, "Admitted").is_none());
     assert_eq!(assigned(&waiting)["delayedTopologyRequest"], "Pending");
+    // Told after 1, 3 and 7 s.
+    tokio::time::sleep(std::time::Duration::from_millis(7_500)).await;
     let events = cluster.events().await;
     let told = "train SecondPassFailed: couldn't assign flavors to pod set main: topology \"hosts\" doesn't allow to fit any of 2 \
         pod(s). Total nodes: 1; excluded: nodeSelector: 1";
-    assert_eq!(events.iter().filter(|event| **event == told).count(), 1, "{events:#?}");
+    assert_eq!(events.iter().filter(|event| **event == told).count(), 3, "{events:#?}");
     drop(first);
     let _second = controller(&cluster);
     gpu_node(&cluster, "own", ("lot", "pool-7")).await;

@@ -24,6 +24,7 @@ mod kueue_claims;
 mod kueue_crash;
 mod kueue_departures;
 mod kueue_elastic;
+mod kueue_failed_nodes;
 mod kueue_intruder;
 mod kueue_job_kinds;
 mod kueue_jobs;

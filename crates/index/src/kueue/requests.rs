@@ -38,6 +38,8 @@ pub struct KueueRules {
     pub gates_preemption: bool,
     /// Pods get nodes in all flavors, not only in those with a topology, unless an annotation of the queue says otherwise.
     pub places_pods: bool,
+    /// Preferred node affinities count in the selection of domains of a topology.
+    pub prefers_nodes: bool,
     /// What becomes of places on failed nodes.
     pub failed_nodes: FailedNodeRules,
     /// A Workload may take the place of another one, whose quota counts as its own.
@@ -72,6 +74,7 @@ impl Default for KueueRules {
             admits_in_part: true,
             gates_preemption: false,
             places_pods: false,
+            prefers_nodes: false,
             failed_nodes: FailedNodeRules::default(),
             slices: true,
             usage: None,

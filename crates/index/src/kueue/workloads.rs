@@ -19,6 +19,7 @@ use super::seats::has_broad_domains;
 use super::usage::local_queue_name;
 use super::{Blocker, KueueRules};
 use crate::pods::PodRow;
+use crate::translate::preferred;
 use crate::wrapper::is_newer;
 use crate::{Index, remove_from, translate};
 
@@ -281,6 +282,11 @@ impl Index {
                 constraints: translate::constraints(&shape.scheduling),
                 group: set.topology_request.as_ref().and_then(requests::group),
                 topology: set.topology_request.as_ref().and_then(requests::topology),
+                preferred: if self.kueue.rules.prefers_nodes {
+                    preferred(&shape.scheduling)
+                } else {
+                    Arc::default()
+                },
                 ..PodSet::default()
             }
         });

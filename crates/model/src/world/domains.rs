@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::World;
 use super::ledger::NodeIx;
 use crate::node::Node;
+use crate::pod_set::PodSet;
 use crate::quota::Flavor;
 use crate::topology::TopologyRequest;
 
@@ -68,18 +69,23 @@ impl Tree {
 }
 
 impl World {
-    /// The levels that apply to a request, broadest first: those of the first flavor by name whose topology contains
-    /// all requested levels. Without such a flavor, only the requested levels.
-    pub fn levels(&self, request: &TopologyRequest) -> Arc<[String]> {
-        let keys = request.keys();
-        let has_all = |flavor: &&Flavor| {
-            !flavor.topology.is_empty() && keys.iter().all(|key| flavor.topology.iter().any(|one| one == key))
-        };
-        let flavors = self.quotas.flavors().values().filter(has_all);
-        match flavors.min_by_key(|flavor| &flavor.name) {
-            Some(flavor) => flavor.topology.as_slice().into(),
-            None => keys.into_iter().map(str::to_owned).collect(),
+    /// The levels that apply to a request, broadest first: those of the flavors of the pods, or of the first flavor by name
+    /// whose topology contains all requested levels. Without such a flavor, only the requested levels.
+    pub fn levels(&self, pod_set: &PodSet, request: &TopologyRequest) -> Arc<[String]> {
+        if !pod_set.levels.is_empty() {
+            return pod_set.levels.clone();
         }
+        let first = self.flavors_with(request).min_by_key(|flavor| &flavor.name);
+        first.map_or_else(|| own_levels(request), |flavor| flavor.topology.as_slice().into())
+    }
+
+    /// The flavors whose topology contains all requested levels.
+    fn flavors_with(&self, request: &TopologyRequest) -> impl Iterator<Item = &Flavor> {
+        let keys: Vec<String> = own_levels(request).to_vec();
+        let has_all = move |flavor: &&Flavor| {
+            !flavor.topology.is_empty() && keys.iter().all(|key| flavor.topology.contains(key))
+        };
+        self.quotas.flavors().values().filter(has_all)
     }
 
     /// The domains of the lowest of these levels, with their nodes. Empty for levels that no gang requests. A node
@@ -96,8 +102,13 @@ impl World {
     /// Tracks the topologies that these requests refer to.
     pub(super) fn track_topologies(&mut self, requests: &[TopologyRequest]) {
         for request in requests {
-            let levels = self.levels(request);
-            self.domains.track(levels, self.ledger.nodes());
+            let topologies: BTreeSet<Arc<[String]>> =
+                self.flavors_with(request).map(|flavor| flavor.topology.as_slice().into()).collect();
+            let topologies =
+                if topologies.is_empty() { BTreeSet::from([own_levels(request)]) } else { topologies };
+            for levels in topologies {
+                self.domains.track(levels, self.ledger.nodes());
+            }
         }
     }
 
@@ -107,4 +118,9 @@ impl World {
         let requests: BTreeSet<TopologyRequest> = sets.filter_map(|set| set.topology.clone()).collect();
         self.track_topologies(&requests.into_iter().collect::<Vec<_>>());
     }
+}
+
+/// The levels that a request names.
+fn own_levels(request: &TopologyRequest) -> Arc<[String]> {
+    request.keys().into_iter().map(str::to_owned).collect()
 }

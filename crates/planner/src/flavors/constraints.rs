@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Cause, Constraints, Effect, Flavor, FlavorIx, NodeClass, QueueingHint, QuotaCause, Shape, World,
+    Cause, Constraints, Effect, Flavor, FlavorIx, NodeClass, PodSet, QueueingHint, QuotaCause, ResourceIx,
+    Shape, World,
 };
 
 use crate::request::{Flavors, GangRequest, Refusal};
@@ -31,6 +32,18 @@ pub(super) fn check_compatible(
     }
     let places_pods = queue.is_none_or(|queue| queue.places_pods);
     let mixes_quota_only = || queue.is_some_and(|queue| world.has_quota_only_flavor(queue));
+    // A flavor may count what no pod requests: resources that others are counted as.
+    let groups =
+        queue.into_iter().flat_map(|queue| &queue.groups).filter(|group| group.flavors.contains(&ix));
+    let offered: BTreeSet<ResourceIx> = groups.flat_map(|group| group.resources.iter().copied()).collect();
+    let gives_requested = |set: &PodSet| {
+        let share = set.share.map(|share| share.device());
+        set.request
+            .iter()
+            .map(|(resource, _)| resource)
+            .chain(share)
+            .any(|resource| offered.contains(&resource))
+    };
     for pod_set in pod_sets.iter().filter_map(|at| shape.pod_sets.get(*at)).filter(|set| set.count > 0) {
         let constraints = &pod_set.constraints;
         let tolerated = |taint| {
@@ -42,7 +55,7 @@ pub(super) fn check_compatible(
             let (pod_set, taint) = (pod_set.name.clone(), taint.clone());
             return add_refusal(QuotaCause::Untolerated { pod_set, flavor: name(), taint });
         }
-        if pod_set.topology.is_some() && flavor.quota_only && !places_pods {
+        if pod_set.topology.is_some() && flavor.quota_only && !places_pods && gives_requested(pod_set) {
             return add_refusal(QuotaCause::NoTopology { pod_set: pod_set.name.clone(), flavor: name() });
         }
         if pod_set.topology.is_none() && !flavor.topology.is_empty() && !places_pods && mixes_quota_only() {
@@ -102,13 +115,17 @@ fn matches(constraints: &Constraints, flavor: &Flavor) -> bool {
     known.obstacle(&class).is_none()
 }
 
-/// A shape restricted to the nodes of its flavors, with their tolerations.
+/// A shape restricted to the nodes of its flavors, with their tolerations and the levels of their topologies.
 pub(crate) fn with_flavor_constraints<'s>(
     world: &World,
     shape: &'s Shape,
     flavors: &Flavors,
 ) -> Cow<'s, Shape> {
-    let says_nothing = |flavor: &Flavor| flavor.node_labels.is_empty() && flavor.tolerations.is_empty();
+    let has_topologies = shape.pod_sets.iter().any(|pod_set| pod_set.topology.is_some());
+    let says_nothing = |flavor: &Flavor| {
+        let has_levels = has_topologies && !flavor.topology.is_empty();
+        flavor.node_labels.is_empty() && flavor.tolerations.is_empty() && !has_levels
+    };
     let mut assigned = flavors.iter().take(shape.pod_sets.len()).flat_map(BTreeMap::values);
     if assigned.all(|ix| world.flavors().get(ix).is_none_or(says_nothing)) {
         return Cow::Borrowed(shape);
@@ -122,6 +139,9 @@ pub(crate) fn with_flavor_constraints<'s>(
     for (at, pod_set) in pod_sets.iter_mut().enumerate() {
         for flavor in given(at) {
             add_flavor_constraints(&mut pod_set.constraints, flavor);
+            if pod_set.topology.is_some() && !flavor.topology.is_empty() && pod_set.levels.is_empty() {
+                pod_set.levels = flavor.topology.as_slice().into();
+            }
         }
     }
     Cow::Owned(Shape { pod_sets: pod_sets.into(), ..shape.clone() })

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use model::TopologyMode;
 
 use super::Unit;
+use super::balanced::balanced;
 use super::tree::Domain;
 
 /// The pods of a unit in one domain.
@@ -24,6 +25,12 @@ pub(crate) fn domain_choices<'t, 'w>(unit: &Unit<'_>, root: &'t Domain<'w>) -> V
         (TopologyMode::Unconstrained, Some(slice)) => unit.depth(&slice.level),
         (TopologyMode::Unconstrained, None) => unit.levels.len(),
     };
+    if let (TopologyMode::Preferred(level), true) = (&unit.request.mode, unit.policy.balances)
+        && let Some(shares) = balanced(unit, root, level)
+    {
+        let rest = domain_choices(&unit.unbalanced(), root);
+        return std::iter::once(shares).chain(rest).collect();
+    }
     if is_gap_filling(unit) {
         let all = root.at_depth(depth_max);
         return distribute(unit, &all, u64::from(unit.count), unit.leader.is_some()).into_iter().collect();
@@ -38,7 +45,8 @@ pub(crate) fn domain_choices<'t, 'w>(unit: &Unit<'_>, root: &'t Domain<'w>) -> V
 /// Whether the smallest gaps are filled first, for pod sets without a preferred or required level. After
 /// Kueue's `LeastFreeCapacity`.
 fn is_gap_filling(unit: &Unit<'_>) -> bool {
-    unit.request.mode == TopologyMode::Unconstrained && unit.request.slices.is_empty()
+    let is_free = unit.request.mode == TopologyMode::Unconstrained && unit.request.slices.is_empty();
+    unit.policy.fills_gaps && is_free
 }
 
 /// The single domains that hold the whole unit, the tightest first.
@@ -47,7 +55,7 @@ fn single_domains<'t, 'w>(unit: &Unit<'_>, domains: &[&'t Domain<'w>]) -> Vec<Ve
     let has_leader = unit.leader.is_some();
     let large = |domain: &&&'t Domain<'w>| capacity(domain, has_leader).is_some_and(|room| room >= pods);
     let mut large: Vec<&Domain<'w>> = domains.iter().filter(large).copied().collect();
-    large.sort_by_key(|domain| (capacity(domain, has_leader), domain.path));
+    large.sort_by_key(|domain| (Reverse(domain.affinity), capacity(domain, has_leader), domain.path));
     large.into_iter().map(|domain| vec![DomainShare { domain, pods, has_leader }]).collect()
 }
 
@@ -72,15 +80,17 @@ pub(crate) fn distribute<'t, 'w>(
         shares.push(DomainShare { domain, pods: here, has_leader });
         left -= here;
     }
-    others.sort_by_key(|domain| (domain.capacity.without_leader, domain.path));
+    others.sort_by_key(|domain| (Reverse(domain.affinity), domain.capacity.without_leader, domain.path));
     while left > 0 {
-        let tightest = others.iter().position(|domain| domain.capacity.without_leader >= left);
-        let at = match tightest {
+        // Of those that are preferred most.
+        let best = others.partition_point(|domain| domain.affinity == others[0].affinity);
+        let room = |at: usize| others[at].capacity.without_leader;
+        let at = match (0..best).find(|at| room(*at) >= left) {
             Some(at) => at,
             None if is_gap_filling(unit) => 0,
             None => {
-                let most = others.last()?.capacity.without_leader;
-                others.iter().position(|domain| domain.capacity.without_leader == most)?
+                let most = room(best.checked_sub(1)?);
+                (0..best).find(|at| room(*at) == most)?
             }
         };
         let at = if others.is_empty() { return None } else { at };
@@ -104,7 +114,13 @@ fn leader_domain(domains: &[&Domain<'_>], pods: u64) -> Option<(usize, u64)> {
     let rooms = rooms.filter(|(_, domain, room)| all - domain.capacity.without_leader + room >= pods);
     let rank = |(_, domain, room): &(usize, &&Domain<'_>, u64)| {
         let whole = *room >= pods;
-        (!whole, if whole { *room } else { 0 }, Reverse(*room), domain.path.to_vec())
+        (
+            Reverse(domain.affinity),
+            !whole,
+            if whole { *room } else { 0 },
+            Reverse(*room),
+            domain.path.to_vec(),
+        )
     };
     rooms.min_by_key(rank).map(|(at, _, room)| (at, room))
 }

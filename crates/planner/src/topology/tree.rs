@@ -21,6 +21,8 @@ pub(crate) struct Domain<'w> {
     /// The label values, from the broadest level down to its own.
     pub(crate) path: &'w [Arc<str>],
     pub(crate) capacity: PodCapacity,
+    /// How much the workers prefer its nodes, in all: the sum of the weights.
+    pub(crate) affinity: u64,
     /// In order of name; empty for a domain of the lowest level.
     pub(crate) children: Vec<Domain<'w>>,
     /// The nodes with room for at least one pod, for a domain of the lowest level.
@@ -47,18 +49,19 @@ impl<'w> Domain<'w> {
             }
         }
         let leaves: Vec<_> = leaves.into_iter().collect();
-        Self::build(unit, &leaves, 0)
+        Self::build(world, unit, &leaves, 0)
     }
 
-    fn build(unit: &Unit<'_>, leaves: Leaves<'_, 'w>, depth: usize) -> Self {
+    fn build(world: &'w World, unit: &Unit<'_>, leaves: Leaves<'_, 'w>, depth: usize) -> Self {
         let path = leaves.first().map_or(&[][..], |(path, _)| &path[..depth]);
-        let (children, nodes, mut capacity) = if depth == unit.levels.len() {
+        let (children, nodes, mut capacity): (Vec<Self>, Vec<NodeIx>, _) = if depth == unit.levels.len() {
             let capacities = leaves.iter().flat_map(|(_, capacities)| capacities);
-            let nodes = capacities.clone().map(|(node, _)| *node).collect();
+            let nodes: Vec<NodeIx> = capacities.clone().map(|(node, _)| *node).collect();
             (Vec::new(), nodes, together(capacities.map(|(_, capacity)| *capacity)))
         } else {
             let chunks = leaves.chunk_by(|(one, _), (other, _)| one[depth] == other[depth]);
-            let children: Vec<Self> = chunks.map(|leaves| Self::build(unit, leaves, depth + 1)).collect();
+            let children: Vec<Self> =
+                chunks.map(|leaves| Self::build(world, unit, leaves, depth + 1)).collect();
             let capacity = together(children.iter().map(|child| child.capacity));
             (children, Vec::new(), capacity)
         };
@@ -69,7 +72,9 @@ impl<'w> Domain<'w> {
             capacity.without_leader -= capacity.without_leader % size;
             capacity.with_leader = capacity.with_leader.map(|with_leader| with_leader - with_leader % size);
         }
-        Self { path, capacity, children, nodes }
+        let affinity = nodes.iter().map(|node| unit.affinity(world, *node));
+        let affinity = affinity.chain(children.iter().map(|child| child.affinity)).sum();
+        Self { path, capacity, affinity, children, nodes }
     }
 
     /// The domains at a depth below the root, in order of name.

@@ -386,12 +386,12 @@ fn assert_same_state(world: &World, fresh: &World) {
         nodes.collect::<BTreeMap<_, _>>()
     };
     assert_eq!(free(world), free(fresh));
-    for request in world.gangs().flat_map(|gang| gang.pod_sets.iter()).filter_map(|set| set.topology.as_ref())
-    {
+    let sets = world.gangs().flat_map(|gang| gang.pod_sets.iter());
+    for (set, request) in sets.filter_map(|set| Some((set, set.topology.as_ref()?))) {
         let domains = |world: &World| {
             let nodes =
                 |nodes: &BTreeSet<_>| nodes.iter().map(|node| world.node_name(*node).clone()).collect();
-            let levels = world.levels(request);
+            let levels = world.levels(set, request);
             let rows = world.domains(&levels).map(|(path, all)| (path.clone(), nodes(all)));
             rows.collect::<BTreeMap<_, BTreeSet<_>>>()
         };

@@ -200,3 +200,93 @@ fn victims_are_preempted_in_the_domain_that_fits_the_gang() {
         "#]],
     );
 }
+
+/// The racks of Kueue's example of balanced placement (KEP 2724).
+const UNEVEN_RACKS: &str = "flavor   f      topology=block,rack,host
+         node     x1  gpu=12 label:block=b label:rack=r1 label:host=x1
+         node     x2  gpu=12 label:block=b label:rack=r1 label:host=x2
+         node     x3  gpu=14 label:block=b label:rack=r2 label:host=x3
+         node     x4  gpu=6 label:block=b label:rack=r2 label:host=x4";
+
+#[test]
+fn balanced_placement_leaves_no_domain_a_small_remainder() {
+    let gangs = "pending  sliced  main 16x gpu=1 topology:preferred=rack slice:4=host";
+    check(
+        &format!("policy   topology=balanced\n{UNEVEN_RACKS}\n{gangs}"),
+        &expect![[r#"
+        sliced  admit  main on x1*8,x2*8
+    "#]],
+    );
+    check(
+        &format!("{UNEVEN_RACKS}\n{gangs}"),
+        &expect![[r#"
+        sliced  admit  main on x3*12,x4*4
+    "#]],
+    );
+    let gangs = "pending  three   main 9x gpu=4 topology:preferred=block slice:1=host
+         pending  large   main 100x gpu=1 topology:preferred=rack";
+    check(
+        &format!("policy   topology=balanced\n{UNEVEN_RACKS}\n{gangs}"),
+        &expect![[r#"
+        three  admit  main on x1*3,x2*2,x3*3,x4
+        large  never  main: room for 44 of 100 pods, each needs 1 gpu
+    "#]],
+    );
+}
+
+#[test]
+fn balanced_placement_counts_the_leader() {
+    check(
+        &format!(
+            "policy   topology=balanced\n{UNEVEN_RACKS}
+         pending  led  leader 1x gpu=1 group=g topology:preferred=rack workers 30x gpu=1 group=g topology:preferred=rack slice:5=host"
+        ),
+        &expect![[r#"
+            led  admit  leader on x1; workers on x1*10,x2*10,x3*10
+        "#]],
+    );
+}
+
+#[test]
+fn without_gap_filling_free_pods_are_in_few_domains() {
+    let nodes = "flavor   f      topology=rack,host
+         node     a  cpu=4 label:rack=a label:host=a
+         node     b  cpu=2 label:rack=b label:host=b
+         node     c  cpu=2 label:rack=c label:host=c
+         pending  g  main 4x cpu=1 topology:unconstrained";
+    check(
+        nodes,
+        &expect![[r#"
+        g  admit  main on a*4
+    "#]],
+    );
+    let more = nodes.replace("main 4x", "main 5x");
+    check(
+        &more,
+        &expect![[r#"
+            g  admit  main on a*3,b*2
+        "#]],
+    );
+    check(
+        &format!("policy   topology=best-fit\n{more}"),
+        &expect![[r#"
+        g  admit  main on a*4,b
+    "#]],
+    );
+}
+
+#[test]
+fn each_flavor_has_the_levels_of_its_own_topology() {
+    // The first flavor by name has a rack, too, below blocks, which the nodes of the second one do not have.
+    check(
+        "flavor   a      label:pool=a topology=block,rack
+         flavor   b      label:pool=b topology=zone,rack
+         node     n 2x   cpu=2 label:pool=b label:zone=z label:rack=r
+         quota    q      cpu@a=0 cpu@b=10
+         queue    q      quota=q a,b:cpu
+         pending  g      queue=q main 2x cpu=2 topology:required=rack",
+        &expect![[r#"
+            g  admit  main on n-1,n-2 in b
+        "#]],
+    );
+}
