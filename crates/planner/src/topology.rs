@@ -118,14 +118,11 @@ impl<'s> Unit<'s> {
                 within = paths.next().map_or_else(Vec::new, |path| path[..depth.min(path.len())].to_vec());
             }
         }
-        match request.fault(count(workers), &levels) {
-            Some(fault) => Err((workers, fault)),
-            None => {
-                let policy = world.policy().topology;
-                let (count, preferred) = (count(workers), set.preferred.clone());
-                Ok(Self { workers, leader, count, request, levels, within, policy, preferred })
-            }
+        if let Some(fault) = request.fault(count(workers), &levels) {
+            return Err((workers, fault));
         }
+        let (policy, count, preferred) = (world.policy().topology, count(workers), set.preferred.clone());
+        Ok(Self { workers, leader, count, request, levels, within, policy, preferred })
     }
 
     /// The number of pods, with and without the leader, that a node with these free resources holds. `open`

@@ -57,6 +57,7 @@
 //! | pod set | `unplaced=N` | the number of assigned pods without a node |
 //! | pod set | `select:KEY=VALUE` | a label of the node selector |
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement of the current node affinity term; `or` starts the next term; `field:` is the same for `metadata.name` |
+//! | pod set | `prefer:N:KEY=A\|B&…` | a preferred term of nodes with its weight; requirements as of `affinity:`, or `field:…` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value, of any value |
 //! | pod set | `min=N` | the fewest pods with which the gang may start |
 //! | pod set | `done=N` | the number of succeeded pods |

@@ -342,6 +342,9 @@ fn in_pod_set(
         last_term(&mut constraints.node_affinity).expressions.push(requirement(wanted));
     } else if let Some(wanted) = word.strip_prefix("field:") {
         last_term(&mut constraints.node_affinity).fields.push(requirement(wanted));
+    } else if let Some(text) = word.strip_prefix("prefer:") {
+        let term = preferred(text).ok_or_else(bad)?;
+        pod_set.preferred = pod_set.preferred.iter().cloned().chain([term]).collect();
     } else if let Some(least) = word.strip_prefix("min=") {
         pod_set.min_count = Some(least.parse().map_err(|_| bad())?);
     } else if let Some(group) = word.strip_prefix("group=") {
@@ -410,6 +413,19 @@ fn last_term(terms: &mut Vec<Term>) -> &mut Term {
         terms.push(Term::default());
     }
     terms.last_mut().expect("one was pushed if there was none")
+}
+
+/// A weight and the requirements of a term, joined by `&`.
+fn preferred(text: &str) -> Option<(u32, Term)> {
+    let (weight, wanted) = text.split_once(':')?;
+    let mut term = Term::default();
+    for wanted in wanted.split('&') {
+        match wanted.strip_prefix("field:") {
+            Some(field) => term.fields.push(requirement(field)),
+            None => term.expressions.push(requirement(wanted)),
+        }
+    }
+    Some((weight.parse().ok()?, term))
 }
 
 fn requirement(text: &str) -> Requirement {

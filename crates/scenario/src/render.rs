@@ -252,6 +252,12 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
         words.extend(counted.map(|word| format!("quota:{word}")));
         words.extend(pod_set.share.map(|share| share_word(names, share)));
         constraint_words(&pod_set.constraints, &mut words);
+        words.extend(pod_set.preferred.iter().map(|(weight, term)| {
+            let expressions = term.expressions.iter().map(requirement);
+            let fields = term.fields.iter().map(|wanted| format!("field:{}", requirement(wanted)));
+            let wanted: Vec<String> = expressions.chain(fields).collect();
+            format!("prefer:{weight}:{}", wanted.join("&"))
+        }));
         words.extend(pod_rules::words(pod_set.rules.as_deref()));
         words.extend(topology::words(pod_set));
         words.extend(pod_set.group.iter().map(|group| format!("group={group}")));

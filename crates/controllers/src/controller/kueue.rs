@@ -2,6 +2,7 @@
 
 mod figures;
 mod load;
+mod place_delays;
 mod queues;
 
 use std::cmp::Reverse;
@@ -10,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::MicroTime;
 use api::kueue::status::{Condition, EVICTED, FINISHED, PODS_READY, PREEMPTED, QUOTA_RESERVED, Status};
 use api::kueue::workload::{API_VERSION, Workload};
-use index::{Index, KueueChange, KueueKind, PodRow, QueueKey};
+use index::{Index, KueueChange, KueueKind, QueueKey};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use self::figures::Figures;
 use self::load::Load;
+use self::place_delays::PlaceDelays;
 use super::steps::retry_pause_us;
 use super::{Controller, State, decisions};
 use crate::config::Kueue;
@@ -26,10 +28,6 @@ use crate::kueue::step::{self, About, WorkloadEvent, WorkloadStep, queued_at};
 use crate::kueue::texts;
 use crate::kueue::write::{self, QueueWrite, WorkloadWrite};
 use crate::observations::{Observation, Source};
-
-/// How long other nodes may follow one that has failed, before its places are replaced. The first delay of Kueue's second pass
-/// (`pkg/cache/queue/second_pass_queue.go`, v0.19).
-const SETTLING: MicroTime = MicroTime(1_000_000);
 
 /// How many Workloads may be written at the same time to say why they wait. Admissions have the other writers, so waiting
 /// Workloads never hold them up.
@@ -62,12 +60,7 @@ pub(super) struct KueueState {
     /// Whether the pods of Workloads were ready when they were observed last, by uid.
     ready: BTreeMap<String, bool>,
     failures: BTreeMap<String, Failure>,
-    /// When the next node has not been ready for too long.
-    unready_due: Option<MicroTime>,
-    /// Since when nodes of Workloads have failed, as long as others may follow, by uid.
-    settling: BTreeMap<String, MicroTime>,
-    /// Workloads that get no places after their checks, by uid.
-    unplaced: BTreeMap<String, Unplaced>,
+    places: PlaceDelays,
     figures: Figures,
     /// The last written status of each queue, and the uid of the object that it is of.
     written: BTreeMap<QueueKey, (String, Value)>,
@@ -87,14 +80,6 @@ struct Failure {
     /// The version that was to be changed: it is tried again at this time, a newer one at once.
     version: String,
     until: MicroTime,
-}
-
-/// A Workload that gets no places after its checks.
-struct Unplaced {
-    /// How often an Event has told it.
-    told: u32,
-    /// When it is told next.
-    due: MicroTime,
 }
 
 /// A Workload that is being written.
@@ -121,7 +106,7 @@ impl KueueState {
             .into_iter()
             .chain(reports)
             .chain(plan)
-            .chain(self.unready_due)
+            .chain(self.places.unready_due)
             .chain(self.figures.due())
             .min()
     }
@@ -150,8 +135,7 @@ impl KueueState {
         self.pending_since.remove(uid);
         self.failures.remove(uid);
         self.ready.remove(uid);
-        self.unplaced.remove(uid);
-        self.settling.remove(uid);
+        self.places.forget(uid);
     }
 
     /// The write of a Workload has ended.
@@ -237,7 +221,7 @@ impl State {
         {
             self.reconcile_workload(&mut index, &uid, now);
         }
-        self.kueue.unready_due = index.update_unready(now);
+        self.kueue.places.unready_due = index.update_unready(now);
         for uid in index.take_dirty_workloads() {
             self.reconcile_workload(&mut index, &uid, now);
         }
@@ -260,18 +244,6 @@ impl State {
         self.kueue.writing.len() - self.kueue.reporting.len() < self.config.writers.max(1)
     }
 
-    /// Asks for other places than those on failed nodes when no other node has followed for a while.
-    fn settle_failures(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
-        let since = *self.kueue.settling.entry(uid.to_owned()).or_insert(now);
-        let due = MicroTime(since.0.saturating_add(SETTLING.0));
-        if due > now {
-            self.kueue.due.insert((due, uid.to_owned()));
-        } else {
-            self.kueue.settling.remove(uid);
-            index.end_settling(uid);
-        }
-    }
-
     fn reconcile_workload(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
         if self.kueue.writing.contains_key(uid) {
             return; // The end of the write marks the Workload as changed.
@@ -289,14 +261,10 @@ impl State {
             self.config.meter.traces.forget(uid);
             return self.kueue.forget(uid, now);
         };
-        if row.is_settling() {
-            self.settle_failures(index, uid, now);
-        } else {
-            self.kueue.settling.remove(uid);
-        }
+        let is_settling = row.is_settling();
+        self.settle_failures(index, uid, is_settling, now);
         let Some(row) = index.workload(uid) else { return };
-        let stuck: Vec<PodRow> = index.stuck_pods(row).into_iter().cloned().collect();
-        self.fail_pods(&stuck, now);
+        self.fail_stuck_pods(index, row, now);
         let pending_since = if row.is_pending() {
             *self.kueue.pending_since.entry(uid.to_owned()).or_insert(now)
         } else {
@@ -361,32 +329,6 @@ impl State {
             drop(observations.send(Observation::KueueDone(KueueOutcome::Workload(key, Box::new(written)))));
         });
         self.kueue.writing.insert(uid.to_owned(), Writing { task, events, before, version, preemption });
-    }
-
-    /// Records the Event about a Workload without places after its checks: after 1 s, then after 2 s and so on up to 30 s, as
-    /// Kueue does at each attempt (`pkg/cache/queue/second_pass_queue.go`, v0.19).
-    fn tell_second_pass(&mut self, index: &Index, uid: &str, failed: Option<WorkloadEvent>, now: MicroTime) {
-        let Some(failed) = failed else { return drop(self.kueue.unplaced.remove(uid)) };
-        let after = |told: u32| MicroTime(now.0.saturating_add((1 << told.min(5)).min(30) * 1_000_000));
-        let unplaced = self.kueue.unplaced.entry(uid.to_owned());
-        let unplaced = unplaced.or_insert_with(|| Unplaced { told: 0, due: after(0) });
-        let is_due = unplaced.due <= now;
-        if is_due {
-            unplaced.told = unplaced.told.saturating_add(1);
-            unplaced.due = after(unplaced.told);
-        }
-        self.kueue.due.insert((unplaced.due, uid.to_owned()));
-        if !is_due {
-            return;
-        }
-        if let Some(row) = index.workload(uid) {
-            self.recorder.record_event(
-                &subject(&row.object),
-                failed.is_warning,
-                &failed.reason,
-                &failed.text,
-            );
-        }
     }
 
     /// Counts Workloads whose pods became ready, that have ended, and evicted ones that have released their quota.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Cause, Constraints, Effect, Flavor, FlavorIx, NodeClass, PodSet, QueueingHint, QuotaCause, ResourceIx,
-    Shape, World,
+    Cause, Constraints, DeviceShare, Effect, Flavor, FlavorIx, NodeClass, PodSet, QueueingHint, QuotaCause,
+    ResourceIx, Shape, World,
 };
 
 use crate::request::{Flavors, GangRequest, Refusal};
@@ -37,7 +37,7 @@ pub(super) fn check_compatible(
         queue.into_iter().flat_map(|queue| &queue.groups).filter(|group| group.flavors.contains(&ix));
     let offered: BTreeSet<ResourceIx> = groups.flat_map(|group| group.resources.iter().copied()).collect();
     let gives_requested = |set: &PodSet| {
-        let share = set.share.map(|share| share.device());
+        let share = set.share.map(DeviceShare::device);
         set.request
             .iter()
             .map(|(resource, _)| resource)

@@ -290,3 +290,19 @@ fn each_flavor_has_the_levels_of_its_own_topology() {
         "#]],
     );
 }
+
+#[test]
+fn preferred_nodes_come_first() {
+    let nodes = "flavor   f      topology=rack,host
+         node     a  cpu=2 label:rack=r label:host=a
+         node     b  cpu=2 label:rack=r label:host=b label:disk=fast
+         node     c  cpu=4 label:rack=s label:host=c label:disk=fast label:zone=z";
+    let gangs = "pending  one    main 1x cpu=1 topology:unconstrained prefer:5:disk=fast
+         pending  two    main 2x cpu=1 topology:required=rack prefer:5:disk=fast&zone=z prefer:1:field:metadata.name=a
+         pending  three  main 3x cpu=1 topology:unconstrained prefer:2:disk=fast prefer:9:host!=c";
+    check(&format!("{nodes}\n{gangs}"), &expect![[r#"
+        one  admit  main on b
+        two  admit  main on c*2
+        three  admit  main on a*2,b
+    "#]]);
+}
