@@ -36,6 +36,8 @@ const WITH_OPERATIONS: (RangeInclusive<u64>, [u64; 22]) = (
         6_583, 6_588, 6_595, 6_671, 6_689, 6_733, 6_937, 6_964,
     ],
 );
+/// The same for seeds whose topologies may end at racks.
+const WITH_RACKS: RangeInclusive<u64> = 9_000..=9_005;
 /// After this pause the controller has reacted to an action.
 const REACTION_MS: u64 = 1_000;
 /// An action and what it causes at once write no more than this.
@@ -50,7 +52,12 @@ const STEPS_MAX: u32 = 40;
 #[test]
 fn after_any_actions_and_a_repair_every_job_that_may_run_runs_and_nobody_holds_quota_without_need() {
     let all = SEEDS.0.chain(SEEDS.1).chain(DISTURBED.0).chain(DISTURBED.1);
-    let all = all.chain(WITH_SETS.0).chain(WITH_SETS.1).chain(WITH_OPERATIONS.0).chain(WITH_OPERATIONS.1);
+    let all = all
+        .chain(WITH_SETS.0)
+        .chain(WITH_SETS.1)
+        .chain(WITH_OPERATIONS.0)
+        .chain(WITH_OPERATIONS.1)
+        .chain(WITH_RACKS);
     let seeds = seeds::chosen(all);
     let failed = seeds::run(&seeds, |seed| {
         let script = Script::new(seed);

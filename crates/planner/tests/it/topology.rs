@@ -300,9 +300,12 @@ fn preferred_nodes_come_first() {
     let gangs = "pending  one    main 1x cpu=1 topology:unconstrained prefer:5:disk=fast
          pending  two    main 2x cpu=1 topology:required=rack prefer:5:disk=fast&zone=z prefer:1:field:metadata.name=a
          pending  three  main 3x cpu=1 topology:unconstrained prefer:2:disk=fast prefer:9:host!=c";
-    check(&format!("{nodes}\n{gangs}"), &expect![[r#"
+    check(
+        &format!("{nodes}\n{gangs}"),
+        &expect![[r#"
         one  admit  main on b
         two  admit  main on c*2
         three  admit  main on a*2,b
-    "#]]);
+    "#]],
+    );
 }

@@ -82,8 +82,8 @@ fn fields_of_the_configuration_are_taken_over_or_named() {
             "failed node",
         ),
         (
-            "featureGates: {TASRespectNodeAffinityPreferred: true}",
-            "featureGates.TASRespectNodeAffinityPreferred",
+            "featureGates: {ElasticJobsViaWorkloadSlicesWithTAS: true}",
+            "featureGates.ElasticJobsViaWorkloadSlicesWithTAS",
             Outcome::Differs,
             "switched on",
         ),
@@ -118,9 +118,10 @@ fn fields_of_the_configuration_are_taken_over_or_named() {
         assert_told(&check(kueue(&format!("{CONFIGURATION}{lines}\n"))), name, outcome, text);
     }
     // A gate at its default changes nothing.
-    let checked =
-        check(kueue(&format!("{CONFIGURATION}featureGates: {{TASRespectNodeAffinityPreferred: false}}\n")));
-    assert!(about(&checked, "featureGates.TASRespectNodeAffinityPreferred").is_empty());
+    let checked = check(kueue(&format!(
+        "{CONFIGURATION}featureGates: {{ElasticJobsViaWorkloadSlicesWithTAS: false}}\n"
+    )));
+    assert!(about(&checked, "featureGates.ElasticJobsViaWorkloadSlicesWithTAS").is_empty());
     let broken = check(kueue(&format!("{CONFIGURATION}integrations: [\n")));
     assert_told(&broken, "kueue-manager-config", Outcome::ToDo, "is not YAML");
     assert_eq!(broken.exit_code(), 3);

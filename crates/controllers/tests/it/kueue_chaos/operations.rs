@@ -72,7 +72,9 @@ impl World {
             active_check(&self.cluster, CHECK).await;
         }
         if self.script.has_topology {
-            let levels = json!({"levels": [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]});
+            let host = (!self.script.has_racks_alone).then(|| json!({"nodeLabel": "kubernetes.io/hostname"}));
+            let levels: Vec<Value> = std::iter::once(json!({"nodeLabel": RACK})).chain(host).collect();
+            let levels = json!({ "levels": levels });
             create(&self.cluster, "Topology", "topologies", TOPOLOGY, levels).await;
             let flavor =
                 json!({"spec": {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": TOPOLOGY}});

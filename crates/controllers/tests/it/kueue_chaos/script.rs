@@ -65,6 +65,8 @@ const WITH_SETS: u64 = 3_000;
 
 /// From this seed on, there are checks, topologies, and times without webhooks among them.
 const WITH_OPERATIONS: u64 = 5_000;
+/// From this seed on, topologies may end at racks.
+const WITH_RACKS: u64 = 9_000;
 
 /// A run: the queues, and what happens.
 #[derive(Debug, Clone)]
@@ -77,6 +79,8 @@ pub(crate) struct Script {
     pub(crate) has_check: bool,
     /// The nodes of the first flavor are in racks.
     pub(crate) has_topology: bool,
+    /// Its lowest level is a rack.
+    pub(crate) has_racks_alone: bool,
     pub(crate) queues: Vec<Queue>,
     /// Each action, and the milliseconds after it.
     pub(crate) actions: Vec<(u64, Action)>,
@@ -113,17 +117,19 @@ impl Script {
                 actions.insert(usize::try_from(at).unwrap(), (pause_ms(&mut rng), operation));
             }
         }
-        Self { seed, flavors, places_pods, has_check, has_topology, queues, actions }
+        let has_racks_alone = has_topology && seed >= WITH_RACKS && rng.percent(60);
+        Self { seed, flavors, places_pods, has_check, has_topology, has_racks_alone, queues, actions }
     }
 }
 
 impl fmt::Display for Script {
     /// The queues, and then one action a line before the milliseconds after it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, flavors, places_pods, has_check, has_topology, .. } = self;
+        let Self { seed, flavors, places_pods, has_check, has_topology, has_racks_alone, .. } = self;
         write!(
             f,
-            "seed {seed}, flavors {flavors}, places pods {places_pods}, check {has_check}, topology {has_topology}"
+            "seed {seed}, flavors {flavors}, places pods {places_pods}, check {has_check}, topology {has_topology}, \
+             racks alone {has_racks_alone}"
         )?;
         self.queues.iter().try_for_each(|queue| write!(f, "\n  {queue:?}"))?;
         self.actions.iter().try_for_each(|(pause_ms, action)| write!(f, "\n  {action:?}, {pause_ms} ms"))
