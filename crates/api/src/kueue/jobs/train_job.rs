@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::declared::{sum, true_condition};
 use super::{
     Finished, Injection, InjectionError, Integration, JobKind, REFERENCED, Reference, ReferencedKind,
+    topology,
 };
 use crate::kueue::status::ReclaimablePods;
 use crate::value::{at, count, list, text};
@@ -41,6 +42,9 @@ const STEP: &str = "trainer.kubeflow.org/trainjob-ancestor-step";
 const TRAINER: &str = "trainer";
 /// Steps of which there is one Job, whatever the runtime says.
 const SINGLE: [&str; 3] = [TRAINER, "dataset-initializer", "model-initializer"];
+/// The labels of the pods of a `JobSet` with their index in their Job, and with the index of the Job.
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
 /// The container that trains, and the replicated Job of the nodes of MPI.
 const NODE: &str = "node";
 
@@ -76,7 +80,10 @@ impl Integration for TrainJob {
     fn pod_sets(&self, job: &Value) -> Vec<Value> {
         let set = |step: Step| {
             let pods = step.replicas.saturating_mul(step.pods);
-            json!({"name": step.name, "count": pods, "template": step.template})
+            let mut request = topology::request(&step.template, Some(INDEX)).unwrap_or_default();
+            request["subGroupIndexLabel"] = JOB_INDEX.into();
+            request["subGroupCount"] = step.replicas.into();
+            json!({"name": step.name, "count": pods, "template": step.template, "topologyRequest": request})
         };
         steps(job).into_iter().map(set).collect()
     }
@@ -279,5 +286,22 @@ fn merge_list(field: &str, into: &mut Value, patch: &[Value]) {
             Some(item) => merge(item, patch),
             None => items.push(patch.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_have_the_ranks_of_their_job_set() {
+        let template =
+            json!({"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}});
+        let replicated = json!({"name": "node", "replicas": 2, "template": {"spec": {"template": template}}});
+        let runtime = json!({"spec": {"template": {"spec": {"replicatedJobs": [replicated]}}}});
+        let sets = TrainJob.pod_sets(&json!({ REFERENCED: runtime }));
+        let ranks = json!({"required": "rack", "podIndexLabel": INDEX, "subGroupIndexLabel": JOB_INDEX,
+            "subGroupCount": 2});
+        assert_eq!(sets[0]["topologyRequest"], ranks);
     }
 }
