@@ -47,6 +47,14 @@ func (s *side) observe(ctx context.Context, seed int64) (map[string]string, erro
 			say(object, "condition "+condition.Type, []string{string(condition.Status), condition.Reason, condition.Message})
 		}
 	}
+	if topologies {
+		faults, err := s.faults(ctx, seed, workloads.Items)
+		for _, object := range workloads.Items {
+			say("Workload "+object.Name, "is admitted", object.Status.Admission != nil)
+		}
+		say("all", "faults", faults)
+		return end, err
+	}
 	for _, object := range workloads.Items {
 		name := "Workload " + object.Name
 		say(name, "admission", object.Status.Admission)

@@ -36,7 +36,11 @@ func generate(seed int64) ([]client.Object, [2][]client.Object) {
 	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(seed)}}}
 	flavors := 1 + random.Intn(3)
 	for at := range flavors {
-		objects = append(objects, &kueue.ResourceFlavor{ObjectMeta: named("flavor", at)})
+		flavor := &kueue.ResourceFlavor{ObjectMeta: named("flavor", at)}
+		if topologies {
+			objects = append(objects, rooms(random, flavor)...)
+		}
+		objects = append(objects, flavor)
 	}
 	cohorts := random.Intn(3)
 	for at := range cohorts {
@@ -91,10 +95,14 @@ func generate(seed int64) ([]client.Object, [2][]client.Object) {
 			cpu := *resource.NewQuantity(int64(1+random.Intn(3)), resource.DecimalSI)
 			container := corev1.Container{Name: "c", Image: "i"}
 			container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: cpu}
-			object.Spec.PodSets = append(object.Spec.PodSets, kueue.PodSet{
+			pods := kueue.PodSet{
 				Name: kueue.PodSetReference(fmt.Sprintf("set-%d", set)), Count: int32(1 + random.Intn(3)),
 				Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{container}}},
-			})
+			}
+			if topologies {
+				pods.TopologyRequest = request(random)
+			}
+			object.Spec.PodSets = append(object.Spec.PodSets, pods)
 		}
 		wave := min(at/14, 1)
 		waves[wave] = append(waves[wave], object)

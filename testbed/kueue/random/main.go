@@ -29,6 +29,7 @@ func main() {
 	seeds := flag.Int64("seeds", 20, "the number of seeds")
 	together := flag.Int64("together", 5, "the number of seeds that are played at the same time")
 	show := flag.Bool("print", false, "print the objects of the first seed, and do nothing else")
+	flag.BoolVar(&topologies, "topologies", false, "all flavors have topologies with nodes")
 	flag.Parse()
 	if *show {
 		print(*first)

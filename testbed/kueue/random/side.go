@@ -90,7 +90,11 @@ func (s *side) play(seeds []int64, out string) (map[int64]map[string]string, err
 		return nil, err
 	}
 	defer log.Close()
-	s.process = exec.Command(s.program, "--kubeconfig", s.kubeconfig)
+	arguments := []string{"--kubeconfig", s.kubeconfig}
+	if topologies {
+		arguments = append(arguments, "--enableTAS")
+	}
+	s.process = exec.Command(s.program, arguments...)
 	s.process.Stdout, s.process.Stderr = log, log
 	if err := s.process.Start(); err != nil {
 		return nil, err
@@ -275,13 +279,14 @@ func (s *side) clean(ctx context.Context, seeds []int64) error {
 			err = firstOf(err, s.client.DeleteAllOf(ctx, list, client.InNamespace(namespaceOf(seed))))
 		}
 	}
-	for _, list := range []client.Object{&kueue.ClusterQueue{}, &kueue.Cohort{}, &kueue.ResourceFlavor{}} {
+	for _, list := range []client.Object{&kueue.ClusterQueue{}, &kueue.Cohort{}, &kueue.ResourceFlavor{}, &kueue.Topology{}, &corev1.Node{}} {
 		err = firstOf(err, s.client.DeleteAllOf(ctx, list))
 	}
 	var queues kueue.ClusterQueueList
 	var flavors kueue.ResourceFlavorList
 	var workloads kueue.WorkloadList
-	err = firstOf(err, s.client.List(ctx, &queues), s.client.List(ctx, &flavors), s.client.List(ctx, &workloads))
+	var rooms kueue.TopologyList
+	err = firstOf(err, s.client.List(ctx, &queues), s.client.List(ctx, &flavors), s.client.List(ctx, &workloads), s.client.List(ctx, &rooms))
 	var objects []client.Object
 	for at := range queues.Items {
 		objects = append(objects, &queues.Items[at])
@@ -291,6 +296,9 @@ func (s *side) clean(ctx context.Context, seeds []int64) error {
 	}
 	for at := range workloads.Items {
 		objects = append(objects, &workloads.Items[at])
+	}
+	for at := range rooms.Items {
+		objects = append(objects, &rooms.Items[at])
 	}
 	for _, object := range objects {
 		object.SetFinalizers(nil)
@@ -318,8 +326,18 @@ func (s *side) stop() {
 
 func (s *side) create(ctx context.Context, objects []client.Object) error {
 	for _, object := range objects {
-		if err := s.client.Create(ctx, object.DeepCopyObject().(client.Object)); err != nil {
+		created := object.DeepCopyObject().(client.Object)
+		if err := s.client.Create(ctx, created); err != nil {
 			return err
+		}
+		if node, is := object.(*corev1.Node); is {
+			// The API server taints new nodes as not ready.
+			created.(*corev1.Node).Spec.Taints = nil
+			err := s.client.Update(ctx, created)
+			created.(*corev1.Node).Status = node.Status
+			if err := firstOf(err, s.client.Status().Update(ctx, created)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
