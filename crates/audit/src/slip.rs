@@ -24,12 +24,15 @@ pub(crate) fn check(snapshot: &Snapshot<'_>, plan: &Plan, found: &mut Vec<Violat
             found.push(Violation::SlipNotReported { gang: gang.key.clone() });
         }
     }
-    // Starts now or later, before a start that was reserved.
+    let reserved =
+        |all: &[Reservation], other: &Gang| all.iter().find(|all| all.gang == other.uid).map(|all| all.start);
+    let next = |other: &Gang| if starts(&other.uid) { Some(now) } else { reserved(&plan.reserved, other) };
+    // Starts now or later, before a start that was reserved; or after it.
     let is_sooner = |other: &Gang| {
-        let reserved =
-            |all: &[Reservation]| all.iter().find(|all| all.gang == other.uid).map(|all| all.start);
-        let next = if starts(&other.uid) { Some(now) } else { reserved(&plan.reserved) };
-        next.is_some_and(|next| reserved(world.reserved()).is_none_or(|before| next < before))
+        next(other).is_some_and(|next| reserved(world.reserved(), other).is_none_or(|before| next < before))
+    };
+    let is_later = |other: &Gang| {
+        next(other).zip(reserved(world.reserved(), other)).is_some_and(|(next, before)| next > before)
     };
     for slip in &plan.slips {
         let Some(gang) = world.gang(&slip.gang) else {
@@ -49,6 +52,11 @@ pub(crate) fn check(snapshot: &Snapshot<'_>, plan: &Plan, found: &mut Vec<Violat
             SlipCause::Outranked { gang: first } => {
                 let before =
                     |other: &Gang| is_sooner(other) && queue_order(other, now) < queue_order(gang, now);
+                world.gangs().any(|other| other.key == *first && before(other))
+            }
+            SlipCause::Delayed { gang: first } => {
+                let before =
+                    |other: &Gang| is_later(other) && queue_order(other, now) < queue_order(gang, now);
                 world.gangs().any(|other| other.key == *first && before(other))
             }
             SlipCause::Nodes { nodes } => *nodes > 0,

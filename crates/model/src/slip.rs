@@ -38,6 +38,11 @@ pub enum SlipCause {
         /// The gang.
         gang: GangKey,
     },
+    /// A gang that is ahead in the order starts, or is reserved a start, later than it was reserved.
+    Delayed {
+        /// The gang.
+        gang: GangKey,
+    },
     /// A gang that holds capacity declares no run time, so the reserved start was an estimate.
     NoEnd {
         /// The gang.
@@ -85,6 +90,7 @@ impl fmt::Display for SlipCause {
             Self::Nodes { nodes } => write!(f, "{nodes} nodes vanished or changed"),
             Self::Quota => f.write_str("queues, flavors or quota changed"),
             Self::Outranked { gang } => write!(f, "{gang} goes first"),
+            Self::Delayed { gang } => write!(f, "{gang} goes first, and starts later than it was reserved"),
             Self::NoEnd { gang } => write!(f, "{gang} runs and declares no duration"),
             Self::Unplanned => {
                 f.write_str("resources were taken outside any plan, or the configuration changed")

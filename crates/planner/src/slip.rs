@@ -1,5 +1,6 @@
 //! Reports the reserved starts of the last plan that this plan moves later, and why.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use model::{Gang, GangState, Plan, Reservation, Slip, SlipCause, Snapshot, Time, Verdict};
@@ -43,11 +44,17 @@ fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> Slip
     if world.have_quotas_changed() {
         return SlipCause::Quota;
     }
-    let first = starts_sooner(snapshot, plan).filter_map(|uid| world.gang(uid));
-    if let Some(first) =
-        first.filter(|first| first.sort_key(now) < gang.sort_key(now)).min_by_key(|first| first.sort_key(now))
-    {
-        return SlipCause::Outranked { gang: first.key.clone() };
+    let first_of = |wanted: Ordering| {
+        let ahead = moved(snapshot, plan).filter(|(_, moved)| *moved == wanted);
+        let ahead = ahead.filter_map(|(uid, _)| world.gang(uid));
+        let ahead = ahead.filter(|first| first.sort_key(now) < gang.sort_key(now));
+        ahead.min_by_key(|first| first.sort_key(now)).map(|first| first.key.clone())
+    };
+    if let Some(gang) = first_of(Ordering::Less) {
+        return SlipCause::Outranked { gang };
+    }
+    if let Some(gang) = first_of(Ordering::Greater) {
+        return SlipCause::Delayed { gang };
     }
     match holders().find(|holder| holder.runs_us.is_none()) {
         Some(holder) => SlipCause::NoEnd { gang: holder.key.clone() },
@@ -55,9 +62,10 @@ fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> Slip
     }
 }
 
-/// The gangs that start in this plan before the start that the last plan reserved, or for which it reserved none. A gang
-/// of a reservation starts sooner if one that overran has ended before its guessed end.
-fn starts_sooner<'a>(snapshot: &Snapshot<'a>, plan: &'a Plan) -> impl Iterator<Item = &'a str> {
+/// The gangs that start in this plan, now or by reservation, and whether they do so before, at or after the start that the last plan
+/// reserved. One without such a start is before it. A gang starts sooner if one that overran has ended before its guessed end, and
+/// later if the guess was too short.
+fn moved<'a>(snapshot: &Snapshot<'a>, plan: &'a Plan) -> impl Iterator<Item = (&'a str, Ordering)> {
     let before: BTreeMap<&str, Time> =
         snapshot.world.reserved().iter().map(|reserved| (reserved.gang.as_str(), reserved.start)).collect();
     let started = plan
@@ -68,6 +76,5 @@ fn starts_sooner<'a>(snapshot: &Snapshot<'a>, plan: &'a Plan) -> impl Iterator<I
     let reserved = plan.reserved.iter().map(|reserved| (reserved.gang.as_str(), reserved.start));
     started
         .chain(reserved)
-        .filter(move |(uid, start)| before.get(uid).is_none_or(|before| start < before))
-        .map(|(uid, _)| uid)
+        .map(move |(uid, start)| (uid, before.get(uid).map_or(Ordering::Less, |before| start.cmp(before))))
 }

@@ -112,7 +112,7 @@ fn violations(heads: u32, nodes: &[i64], jobs: &[Job], lost_node_at: Option<i64>
         violations.extend(audit::violations(&snapshot, &plan).iter().map(ToString::to_string));
         let cause_occurred = |slip: &&Slip| match &slip.cause {
             SlipCause::Overran { gang } => jobs[number(&gang.name)].overruns > 0,
-            SlipCause::Outranked { gang } => {
+            SlipCause::Outranked { gang } | SlipCause::Delayed { gang } => {
                 rank(&jobs[number(&gang.name)]) <= rank(&jobs[number(&slip.gang)])
             }
             SlipCause::Nodes { .. } => lost_node_at == Some(second),
@@ -159,6 +159,18 @@ fn a_start_that_moves_for_a_gang_that_starts_sooner_than_reserved_names_that_gan
     let (wide, next) = (job(9, 3, 2, 1, 0), job(16, 1, 4, 38, 0));
     let jobs = [job(4, 1, 1, 5, 0), overrunning, job(21, 1, 1, 2, 0), job(8, 1, 1, 7, 0), long, next, wide];
     let violations = violations(4, &[5, 2], &jobs, None);
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+/// `ahead` was reserved the guessed end of a gang that overran even longer. It starts later, and so does `behind`.
+#[test]
+fn a_start_that_moves_for_a_gang_that_starts_later_than_reserved_names_that_gang() {
+    let job =
+        |arrives, cpu, runs, overruns, priority| Job { arrives, pods: 1, cpu, runs, overruns, priority };
+    let (behind, ahead) = (job(29, 3, 9, 0, 1), job(29, 3, 17, 0, 2));
+    let (overrunning, short) = (job(4, 3, 25, 3, 2), job(17, 2, 1, 6, 0));
+    let jobs = [behind, job(3, 4, 28, 0, 0), ahead, overrunning, short, job(16, 1, 37, 0, 0)];
+    let violations = violations(2, &[1, 5], &jobs, None);
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
