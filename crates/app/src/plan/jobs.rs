@@ -57,11 +57,16 @@ pub(super) async fn workload(
     let given = job["metadata"]["name"].as_str().unwrap_or(named);
     let name = format!("{}-{given}", kind.kind.to_lowercase());
     workload["metadata"]["uid"] = format!("plan-of-{namespace}/{name}").into();
+    // By the clock of the API server, which says when the other Workloads were created.
     workload["metadata"]["creationTimestamp"] =
-        jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+        job["metadata"]["creationTimestamp"].as_str().map_or_else(now, str::to_owned).into();
     workload["metadata"]["name"] = name.into();
     workload["metadata"].as_object_mut().map(|meta| meta.remove("ownerReferences"));
     Ok(workload)
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Adds the object that describes the pods of the job, if it names one.
