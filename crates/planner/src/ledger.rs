@@ -4,6 +4,7 @@
 //! An overlay on the node groups of the cluster state, not a copy. It holds only the nodes that the cycle
 //! moved from one group to another. Releasing a holder and restoring it are inverse moves.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -178,7 +179,11 @@ impl<'a> Ledger<'a> {
                 }
             }
         }
-        let narrow = with_flavor_constraints(self.world, shape, &fit.flavors);
+        let narrow = if topology::is_requested(shape) {
+            with_flavor_constraints(self.world, shape, &fit.flavors)
+        } else {
+            Cow::Borrowed(shape)
+        };
         for (places, pod_set) in assignment.pod_sets.iter_mut().zip(&*narrow.pod_sets) {
             topology::sort_by_rank(self.world, pod_set, places);
         }

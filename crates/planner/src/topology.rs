@@ -144,9 +144,10 @@ impl<'s> Unit<'s> {
 
     /// How much the workers prefer a node: the sum of the weights of the terms that it matches.
     fn affinity(&self, world: &World, node: NodeIx) -> u64 {
-        let Some(node) = world.node(world.node_name(node)).filter(|_| !self.preferred.is_empty()) else {
+        if self.preferred.is_empty() {
             return 0;
-        };
+        }
+        let Some(node) = world.node(world.node_name(node)) else { return 0 };
         let matched = self.preferred.iter().filter(|(_, term)| term.matches_node(node));
         matched.map(|(weight, _)| u64::from(*weight)).sum()
     }
