@@ -44,21 +44,17 @@ pub(crate) fn check(snapshot: &Snapshot<'_>, plan: &Plan, found: &mut Vec<Violat
                 .gangs()
                 .any(|other| other.key == *key && other.state.assignment().is_some() && is_true(other))
         };
+        let goes_first = |key: &model::GangKey, has_moved: &dyn Fn(&Gang) -> bool| {
+            let is_ahead = |other: &Gang| queue_order(other, now) < queue_order(gang, now);
+            world.gangs().any(|other| other.key == *key && has_moved(other) && is_ahead(other))
+        };
         let is_true = match &slip.cause {
             SlipCause::Overran { gang } => holds(gang, &|holder| {
                 holder.started_at.zip(holder.runs_us).is_some_and(|(since, runs)| since.after(runs) <= now)
             }),
             SlipCause::NoEnd { gang } => holds(gang, &|holder| holder.runs_us.is_none()),
-            SlipCause::Outranked { gang: first } => {
-                let before =
-                    |other: &Gang| is_sooner(other) && queue_order(other, now) < queue_order(gang, now);
-                world.gangs().any(|other| other.key == *first && before(other))
-            }
-            SlipCause::Delayed { gang: first } => {
-                let before =
-                    |other: &Gang| is_later(other) && queue_order(other, now) < queue_order(gang, now);
-                world.gangs().any(|other| other.key == *first && before(other))
-            }
+            SlipCause::Outranked { gang: first } => goes_first(first, &is_sooner),
+            SlipCause::Delayed { gang: first } => goes_first(first, &is_later),
             SlipCause::Nodes { nodes } => *nodes > 0,
             SlipCause::Quota | SlipCause::Unplanned => true,
         };

@@ -124,20 +124,19 @@ impl Constraints {
 impl Term {
     /// Whether a node matches, by all its labels.
     pub fn matches_node(&self, node: &Node) -> bool {
-        let is_empty = self.expressions.is_empty() && self.fields.is_empty();
-        let is_named =
-            |wanted: &Requirement| wanted.key == "metadata.name" && wanted.matches(Some(&*node.name));
-        !is_empty
-            && self.expressions.iter().all(|wanted| wanted.matches(node.labels.get(&wanted.key)))
-            && self.fields.iter().all(is_named)
+        self.holds(&node.labels, Some(&node.name))
     }
 
     fn matches(&self, class: &NodeClass) -> bool {
+        self.holds(&class.labels, class.name.as_deref())
+    }
+
+    fn holds(&self, labels: &BTreeMap<String, String>, name: Option<&str>) -> bool {
         let empty = self.expressions.is_empty() && self.fields.is_empty();
         !empty
-            && self.expressions.iter().all(|wanted| wanted.matches(class.labels.get(&wanted.key)))
+            && self.expressions.iter().all(|wanted| wanted.matches(labels.get(&wanted.key)))
             && self.fields.iter().all(|wanted| match wanted.key.as_str() {
-                "metadata.name" => wanted.matches(class.name.as_deref()),
+                "metadata.name" => wanted.matches(name),
                 _ => false,
             })
     }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -82,14 +83,12 @@ func (s *side) faults(ctx context.Context, seed int64, workloads []kueue.Workloa
 	}
 	room, used := map[string]int64{}, map[string]int64{}
 	path := func(values []string) string { return fmt.Sprint(values) }
-	for _, node := range nodes.Items {
-		cpu := node.Status.Allocatable.Cpu().Value()
-		room[path([]string{node.Name})] += cpu
-		room[path([]string{node.Labels[pool], node.Labels[block], node.Labels[rack]})] += cpu
-	}
 	of := map[string]corev1.Node{}
 	for _, node := range nodes.Items {
 		of[node.Name] = node
+		cpu := node.Status.Allocatable.Cpu().Value()
+		room[path([]string{node.Name})] += cpu
+		room[path([]string{node.Labels[pool], node.Labels[block], node.Labels[rack]})] += cpu
 	}
 	var found []string
 	for _, object := range workloads {
@@ -134,5 +133,6 @@ func (s *side) faults(ctx context.Context, seed int64, workloads []kueue.Workloa
 			found = append(found, fmt.Sprintf("%s holds %d CPUs and is given %d", key, room[key], cpu))
 		}
 	}
+	sort.Strings(found)
 	return found, nil
 }

@@ -17,9 +17,9 @@ const GROUP_INDEX: &str = "tas-sub-group-index-label";
 /// The annotation of a pod set with the number of its groups.
 const GROUP_COUNT: &str = "tas-sub-group-count";
 /// The label of pods of indexed Jobs with their index.
-const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+pub(crate) const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// The label of pods of `JobSets` with the index of their Job.
-const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
+pub(crate) const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
 /// The label of pods of the training operator with their index.
 const REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
 

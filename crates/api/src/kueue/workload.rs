@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::jobs::pods::IS_GROUP;
 use super::status::Status;
 use crate::Meta;
 use crate::meta::null_is_default;
@@ -151,6 +152,11 @@ impl Workload {
     pub fn own_priority_class(&self) -> Option<&str> {
         let class = self.spec.priority_class_ref.as_ref()?;
         (class.kind == "WorkloadPriorityClass").then_some(class.name.as_str())
+    }
+
+    /// Whether it says that it is that of a group of pods.
+    pub fn is_of_pod_group(&self) -> bool {
+        self.metadata.annotations.get(IS_GROUP).is_some_and(|value| value == "true")
     }
 
     /// Whether one of its preemption gates is not open.

@@ -9,7 +9,6 @@ mod totals;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use api::kueue::config::{CustomLabel, LabelSource, SourceKind};
-use api::kueue::jobs::pods::IS_GROUP;
 use api::kueue::status::{ADMITTED, Condition};
 use api::kueue::workload::Workload;
 use api::selector::LabelSelector;
@@ -86,7 +85,7 @@ impl GateRemoval {
         let admitted = workload.status.condition(ADMITTED).filter(|admitted| admitted.is_true());
         let (admitted, admission) =
             admitted.and_then(Condition::since).zip(workload.status.admission.as_ref())?;
-        let is_group = workload.metadata.annotations.get(IS_GROUP).is_some_and(|value| value == "true");
+        let is_group = workload.is_of_pod_group();
         Some(Self { gate, cluster_queue: admission.cluster_queue.clone(), is_group, admitted })
     }
 }

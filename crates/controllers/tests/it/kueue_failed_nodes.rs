@@ -8,8 +8,8 @@ use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::queued_pods::{runs, submit_pod};
 use crate::common::{Cluster, Running, gang_pods};
-use crate::kueue_places::{cluster_of, controller, domains, pairs, running_jobs};
-use controllers::{Config, FailedNodeRules, Kueue, KueueOptions, KueueRules};
+use crate::kueue_places::{cluster_of, controller, domains, pairs, running_jobs, with_rules};
+use controllers::FailedNodeRules;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
@@ -34,11 +34,7 @@ fn is_evicted(workload: &DynamicObject) -> bool {
 }
 
 fn patient(cluster: &Cluster) -> Running {
-    let failed_nodes = FailedNodeRules { fails_fast: false, ..FailedNodeRules::default() };
-    let rules = KueueRules { places_pods: true, failed_nodes, ..KueueRules::default() };
-    let kueue_options = KueueOptions { rules, ..KueueOptions::default() };
-    let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
-    cluster.start(cluster.client.clone(), Config { kueue, kueue_options, jobs, ..Config::default() })
+    with_rules(cluster, FailedNodeRules { fails_fast: false, ..FailedNodeRules::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,14 +216,6 @@ async fn a_pod_that_no_node_takes_has_failed() {
     cluster.settled().await;
     let pod = cluster.api(&pods(), "default").get("tolerant-0").await.unwrap();
     assert_ne!(pod.data["status"]["phase"], "Failed");
-}
-
-/// A controller with these rules about failed nodes.
-fn with_rules(cluster: &Cluster, failed_nodes: FailedNodeRules) -> Running {
-    let rules = KueueRules { places_pods: true, failed_nodes, ..KueueRules::default() };
-    let kueue_options = KueueOptions { rules, ..KueueOptions::default() };
-    let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
-    cluster.start(cluster.client.clone(), Config { kueue, kueue_options, jobs, ..Config::default() })
 }
 
 async fn taint(cluster: &Cluster, node: &str) {

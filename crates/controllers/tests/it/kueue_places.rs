@@ -7,12 +7,17 @@ use crate::common::gang_pods::{cordon, evict, host, nodes, pods, run};
 use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running, gang_pods};
-use controllers::{Config, Kueue, KueueOptions, KueueRules};
+use controllers::{Config, FailedNodeRules, Kueue, KueueOptions, KueueRules};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 pub(crate) fn controller(cluster: &Cluster) -> Running {
-    let rules = KueueRules { places_pods: true, ..KueueRules::default() };
+    with_rules(cluster, FailedNodeRules::default())
+}
+
+/// A controller that places all pods, with these rules about failed nodes.
+pub(crate) fn with_rules(cluster: &Cluster, failed_nodes: FailedNodeRules) -> Running {
+    let rules = KueueRules { places_pods: true, failed_nodes, ..KueueRules::default() };
     let kueue_options = KueueOptions { rules, ..KueueOptions::default() };
     let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
     cluster.start(cluster.client.clone(), Config { kueue, kueue_options, jobs, ..Config::default() })

@@ -9,11 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::MicroTime;
-use api::kueue::jobs::pods::IS_GROUP;
 use api::kueue::status::{ADMITTED, EVICTED, PodSetAssignment, QUOTA_RESERVED, Status};
 use api::scheduling_gate::HOSTNAME;
 use model::{Assignment, Effect, GangState, Node, NodeName, Toleration};
-
 use serde::{Deserialize, Serialize};
 
 use super::places::{host_of, places, updates_of};
@@ -240,8 +238,10 @@ impl Index {
                 failed.push(name.clone());
             }
         }
-        self.nodes_changed(&failed.iter().cloned().collect());
-        self.kueue.unready.failed.extend(failed);
+        if !failed.is_empty() {
+            self.nodes_changed(&failed.iter().cloned().collect());
+            self.kueue.unready.failed.extend(failed);
+        }
         due
     }
 
@@ -330,9 +330,9 @@ impl Index {
 
 /// Whether a Workload is of one pod, and of no group of pods.
 fn is_lone_pod(row: &WorkloadRow) -> bool {
-    let meta = &row.object.metadata;
-    let is_group = meta.annotations.get(IS_GROUP).is_some_and(|value| value == "true");
-    matches!(&*meta.owner_references, [owner] if owner.kind == "Pod" && owner.api_version == "v1" && !is_group)
+    let owners = &*row.object.metadata.owner_references;
+    let is_pod = matches!(owners, [owner] if owner.kind == "Pod" && owner.api_version == "v1");
+    is_pod && !row.object.is_of_pod_group()
 }
 
 /// Whether a pod set of a pod has a place on a host.

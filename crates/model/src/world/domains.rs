@@ -81,7 +81,7 @@ impl World {
 
     /// The flavors whose topology contains all requested levels.
     fn flavors_with(&self, request: &TopologyRequest) -> impl Iterator<Item = &Flavor> {
-        let keys: Vec<String> = own_levels(request).to_vec();
+        let keys = own_levels(request);
         let has_all = move |flavor: &&Flavor| {
             !flavor.topology.is_empty() && keys.iter().all(|key| flavor.topology.contains(key))
         };

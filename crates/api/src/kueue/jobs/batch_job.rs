@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Finished, Integration, JobKind, MAIN, annotation};
+use crate::appwrapper::components::COMPLETION_INDEX;
 use crate::kueue::status::ReclaimablePods;
 
 /// The annotation with the fewest pods with which a Job may start.
@@ -15,9 +16,6 @@ const OWN_LABELS: [&str; 4] =
     ["job-name", "controller-uid", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"];
 /// The one of them that a Workload has, too.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-
-/// The label of pods with their index.
-const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// The row of Jobs.
 pub(super) const KIND: JobKind = JobKind {
@@ -50,7 +48,7 @@ impl Integration for BatchJob {
     }
 
     fn index_label(&self) -> Option<&'static str> {
-        Some(INDEX)
+        Some(COMPLETION_INDEX)
     }
 
     fn templates(&self, _: &Value) -> Vec<String> {

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{Finished, Integration, JobKind, topology};
+use crate::appwrapper::components::{COMPLETION_INDEX, JOB_INDEX};
 use crate::kueue::status::ReclaimablePods;
 use crate::value::{count, list};
 
@@ -71,8 +72,8 @@ pub(super) const JOB_SET: JobKind = JobKind {
             count: &[&["/replicas"], &["/template/spec/parallelism", "/template/spec/completions"]],
             template: "/template/spec/template",
         },
-        index_label: Some("batch.kubernetes.io/job-completion-index"),
-        sub_group_label: Some("jobset.sigs.k8s.io/job-index"),
+        index_label: Some(COMPLETION_INDEX),
+        sub_group_label: Some(JOB_INDEX),
         priority_class: None,
         active: "/status/replicatedJobsStatus/*/active",
         ready: Ready::Numbers {
@@ -191,10 +192,9 @@ impl Integration for Declared {
             let template = set.pointer(self.pod_sets.template);
             let mut pod_set = json!({"name": name, "count": pods, "template": template});
             if let (Some(label), Some(units)) = (self.sub_group_label, self.pod_sets.count.first()) {
-                let mut request =
-                    topology::request(&pod_set["template"], self.index_label).unwrap_or_default();
-                request["subGroupIndexLabel"] = label.into();
-                request["subGroupCount"] = PodSets::product(&[units], set).into();
+                let groups = PodSets::product(&[units], set);
+                let template = &pod_set["template"];
+                let request = topology::request_in_sub_groups(template, self.index_label, label, groups);
                 pod_set["topologyRequest"] = request;
             }
             pod_set

@@ -75,6 +75,19 @@ pub(crate) fn request(template: &Value, index_label: Option<&str>) -> Option<Val
     (!request.is_empty()).then_some(Value::Object(request))
 }
 
+/// The same of pods that have their rank in a sub-group: the label with the index of the sub-group, and the number of sub-groups.
+pub(super) fn request_in_sub_groups(
+    template: &Value,
+    index_label: Option<&str>,
+    sub_group_label: &str,
+    sub_groups: u32,
+) -> Value {
+    let mut request = request(template, index_label).unwrap_or_default();
+    request["subGroupIndexLabel"] = sub_group_label.into();
+    request["subGroupCount"] = sub_groups.into();
+    request
+}
+
 /// Whether two topology requests ask for the same places. Requests without a level, which only say how pods are ranked, are all
 /// the same. After `ComparePodSets` of Kueue v0.20.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {

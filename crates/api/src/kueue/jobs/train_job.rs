@@ -9,6 +9,7 @@ use super::{
     Finished, Injection, InjectionError, Integration, JobKind, REFERENCED, Reference, ReferencedKind,
     topology,
 };
+use crate::appwrapper::components::{COMPLETION_INDEX, JOB_INDEX};
 use crate::kueue::status::ReclaimablePods;
 use crate::value::{at, count, list, text};
 
@@ -42,9 +43,6 @@ const STEP: &str = "trainer.kubeflow.org/trainjob-ancestor-step";
 const TRAINER: &str = "trainer";
 /// Steps of which there is one Job, whatever the runtime says.
 const SINGLE: [&str; 3] = [TRAINER, "dataset-initializer", "model-initializer"];
-/// The labels of the pods of a `JobSet` with their index in their Job, and with the index of the Job.
-const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
 /// The container that trains, and the replicated Job of the nodes of MPI.
 const NODE: &str = "node";
 
@@ -80,9 +78,8 @@ impl Integration for TrainJob {
     fn pod_sets(&self, job: &Value) -> Vec<Value> {
         let set = |step: Step| {
             let pods = step.replicas.saturating_mul(step.pods);
-            let mut request = topology::request(&step.template, Some(INDEX)).unwrap_or_default();
-            request["subGroupIndexLabel"] = JOB_INDEX.into();
-            request["subGroupCount"] = step.replicas.into();
+            let (template, index) = (&step.template, Some(COMPLETION_INDEX));
+            let request = topology::request_in_sub_groups(template, index, JOB_INDEX, step.replicas);
             json!({"name": step.name, "count": pods, "template": step.template, "topologyRequest": request})
         };
         steps(job).into_iter().map(set).collect()
@@ -300,7 +297,7 @@ mod tests {
         let replicated = json!({"name": "node", "replicas": 2, "template": {"spec": {"template": template}}});
         let runtime = json!({"spec": {"template": {"spec": {"replicatedJobs": [replicated]}}}});
         let sets = TrainJob.pod_sets(&json!({ REFERENCED: runtime }));
-        let ranks = json!({"required": "rack", "podIndexLabel": INDEX, "subGroupIndexLabel": JOB_INDEX,
+        let ranks = json!({"required": "rack", "podIndexLabel": COMPLETION_INDEX, "subGroupIndexLabel": JOB_INDEX,
             "subGroupCount": 2});
         assert_eq!(sets[0]["topologyRequest"], ranks);
     }
