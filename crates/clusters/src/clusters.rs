@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use api::MicroTime;
-use controllers::{Error, Recorder, Watched, WorkQueue};
+use controllers::{Error, Recorder, Watched, Whole, WorkQueue};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -13,10 +13,12 @@ use tokio::task::JoinSet;
 
 use crate::config::ClustersConfig;
 use crate::dispatch::HubWrite;
+use crate::figures::Figures;
 use crate::hub::{Changed, HubKind};
 use crate::items::{self, Before, Item, Next, Step};
 use crate::kubeconfig::{Refusal, judge, read};
 use crate::objects::Objects;
+use crate::remote::RemoteWrite;
 use crate::session::{News, keep};
 use crate::watch::{Ended, Key, Seen, watch};
 use crate::worker::{Link, Task, Worker};
@@ -54,6 +56,7 @@ pub struct Clusters {
     /// What is looked at again when a write in this cluster has ended.
     waiting: BTreeMap<String, BTreeSet<Item>>,
     recorder: Recorder,
+    figures: Figures,
 }
 
 impl Clusters {
@@ -74,6 +77,7 @@ impl Clusters {
             tasks: JoinSet::new(),
             writing: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            figures: Figures::default(),
             config,
         }
     }
@@ -192,6 +196,7 @@ impl Clusters {
             {
                 worker.stop(Link::Removed, now);
                 self.turned(&name);
+                self.tell(&name);
             }
         }
         let names: Vec<String> = self.objects.hub.clusters.keys().cloned().collect();
@@ -268,7 +273,22 @@ impl Clusters {
         }
     }
 
+    /// Tells the figures of a cluster.
+    fn tell(&self, cluster: &str) {
+        let is_connected = self.objects.workers.get(cluster).is_some_and(Worker::is_connected);
+        self.figures.tell(&self.config.meter, &self.objects.hub, cluster, is_connected);
+    }
+
     fn look(&mut self, item: Item, now: MicroTime) {
+        match &item {
+            Item::Workload(key) => {
+                for cluster in self.figures.look(&self.objects.hub, key) {
+                    self.tell(&cluster);
+                }
+            }
+            Item::Cluster(cluster) => self.tell(cluster),
+            Item::Remote(..) | Item::Check(_) => {}
+        }
         let objects = &self.objects;
         if self.queue.is_busy(&item, now, |before| before.is_shown(objects)) {
             return;
@@ -385,7 +405,10 @@ impl Clusters {
         }
         let before = Before::of(&item, &step);
         match step {
-            Step::Hub(HubWrite::Status { whole, told, .. }) => {
+            Step::Hub(HubWrite::Status { whole, told, admitted_in, .. }) => {
+                if let Some(cluster) = admitted_in {
+                    self.config.meter.admitted_in(queue_of(&whole), &cluster);
+                }
                 if let Some(told) = told {
                     let subject = write::subject(HubKind::Workload, &whole);
                     self.recorder.record_event(&subject, told.is_warning, "MultiKueue", &told.text);
@@ -398,8 +421,20 @@ impl Clusters {
                     self.recorder.record_event(&subject, !report.active.is_true(), reason, text);
                 }
             }
+            Step::Remote(cluster, RemoteWrite::CreateWorkload(_)) => {
+                if let Item::Remote(key, _) = &item
+                    && let Some(whole) = self.objects.hub.workloads.get(key)
+                {
+                    self.config.meter.dispatched(queue_of(whole), &cluster);
+                }
+            }
             Step::Hub(_) | Step::Remote(..) => {}
         }
         self.queue.expect(item, before);
     }
+}
+
+/// The queue that has given a Workload its quota.
+fn queue_of(workload: &Whole) -> &str {
+    workload.value["status"]["admission"]["clusterQueue"].as_str().unwrap_or_default()
 }

@@ -29,8 +29,8 @@ pub(crate) enum Decision {
 /// A write at the hub.
 #[derive(Debug)]
 pub(crate) enum HubWrite {
-    /// Changes the status of a Workload, then tells it in an Event.
-    Status { whole: Box<Whole>, patch: Value, told: Option<Told> },
+    /// Changes the status of a Workload, then tells it in an Event. With the cluster in which it begins to run by this.
+    Status { whole: Box<Whole>, patch: Value, told: Option<Told>, admitted_in: Option<String> },
     /// Names clusters, if the job is not run by its own controller.
     Nominate { whole: Box<Whole>, job: JobOf, names: Vec<String> },
     /// Copies the status of the job from a cluster.
@@ -87,7 +87,13 @@ impl View<'_> {
     }
 
     fn write(&self, patch: Value, told: Option<Told>) -> Decision {
-        Decision::Write(HubWrite::Status { whole: Box::new(self.local.whole.clone()), patch, told })
+        let admitted_in = None;
+        Decision::Write(HubWrite::Status {
+            whole: Box::new(self.local.whole.clone()),
+            patch,
+            told,
+            admitted_in,
+        })
     }
 
     /// The checks with another state of this one.
@@ -193,7 +199,13 @@ impl View<'_> {
             return self.tell_refusals(&[cluster]);
         }
         if !is_ready {
-            return self.judge("Ready", format!("The workload got reservation on {cluster:?}"));
+            return match self.judge("Ready", format!("The workload got reservation on {cluster:?}")) {
+                Decision::Write(HubWrite::Status { whole, patch, told, .. }) => {
+                    let admitted_in = Some(cluster.to_owned());
+                    Decision::Write(HubWrite::Status { whole, patch, told, admitted_in })
+                }
+                decision @ (Decision::Write(_) | Decision::At(_) | Decision::Nothing) => decision,
+            };
         }
         sync(false).unwrap_or(Decision::Nothing)
     }

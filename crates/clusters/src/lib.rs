@@ -12,6 +12,7 @@
 //! - `remote`: the next write about a Workload in one worker
 //! - `write`: the writes
 //! - `items`: what is looked at and written, and what the watches show before
+//! - `figures`: how many gangs each worker has
 //! - `clusters`: the loop
 //!
 //! A gang runs in one cluster: the choice is written at the hub (`status.clusterName`) before the job is created there, and a job is
@@ -21,6 +22,7 @@ mod active;
 mod clusters;
 mod config;
 mod dispatch;
+mod figures;
 mod hub;
 mod items;
 mod kubeconfig;

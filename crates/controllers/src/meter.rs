@@ -5,11 +5,13 @@
 //! So nobody makes the process, or Prometheus, remember more and more series.
 //!
 //! - `catalogue`: all metrics with their types, labels and meanings;
+//! - `clusters`: what is counted about other clusters, as `MultiKueue` does;
 //! - `gauges`: gauges, computed from the index when they are read;
 //! - `requests`: measures the requests of a client, bounds and repeats them;
 //! - `store`, `series`: counters and histograms; the text format of Prometheus.
 
 mod catalogue;
+mod clusters;
 mod gauges;
 mod requests;
 pub(crate) mod series;
@@ -44,6 +46,8 @@ pub struct Meter {
 #[derive(Debug, Default)]
 struct Figures {
     store: Store,
+    /// Counters with the prefix `multikueue_`.
+    multikueue: Store,
     /// Gauges that the process sets.
     gauges: BTreeMap<&'static str, BTreeMap<Labels, u64>>,
     /// Versions of objects that were written, by uid, and when the answers arrived.
@@ -194,7 +198,7 @@ impl Metrics {
         }
         self.meter.write(&mut families);
         let kueue = self.kueue.as_ref().map(|kueue| build_info_of_kueue() + &kueue.text(role.name()));
-        families.text() + &kueue.unwrap_or_default()
+        families.text() + &kueue.unwrap_or_default() + &self.meter.multikueue(role.name())
     }
 }
 

@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
+use sandbox::Sandbox;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -26,6 +27,12 @@ pub(crate) const CHECK: &str = "remote";
 
 /// A task that ends with its value.
 pub(crate) struct Running(JoinHandle<()>);
+
+impl Running {
+    pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(task))
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -46,9 +53,17 @@ impl Death {
         Self { lifetime: Some(lifetime), ..Self::default() }
     }
 
+    /// The number of writes so far.
+    pub(crate) fn written(&self) -> usize {
+        self.written.load(Ordering::SeqCst)
+    }
+
     /// Whether a request is still sent, and whether its answer arrives.
     fn judge(&self, is_write: bool) -> (bool, bool) {
-        let Some(lifetime) = self.lifetime else { return (true, true) };
+        let Some(lifetime) = self.lifetime else {
+            self.written.fetch_add(usize::from(is_write), Ordering::SeqCst);
+            return (true, true);
+        };
         if !is_write && self.written.load(Ordering::SeqCst) < lifetime {
             return (true, true);
         }
@@ -57,12 +72,40 @@ impl Death {
     }
 }
 
+/// The line from the hub to a cluster.
+struct Line {
+    service: Mutex<apiserver::Service>,
+    is_cut: AtomicBool,
+    /// Of three writes, one is lost, and the answer of another one.
+    is_lossy: AtomicBool,
+    writes: AtomicUsize,
+}
+
+impl Line {
+    fn new(service: apiserver::Service) -> Self {
+        let (is_cut, is_lossy) = (AtomicBool::default(), AtomicBool::default());
+        Self { service: Mutex::new(service), is_cut, is_lossy, writes: AtomicUsize::default() }
+    }
+
+    fn service(&self) -> apiserver::Service {
+        self.service.lock().unwrap().clone()
+    }
+
+    /// Whether a request is still sent, and whether its answer arrives.
+    fn judge(&self, is_write: bool) -> (bool, bool) {
+        if !is_write || !self.is_lossy.load(Ordering::Relaxed) {
+            return (true, true);
+        }
+        let nth = self.writes.fetch_add(1, Ordering::Relaxed) % 3;
+        (nth != 0, nth == 2)
+    }
+}
+
 /// A cluster with Kueue's kinds.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    service: apiserver::Service,
     clock: Clock,
-    is_cut: Arc<AtomicBool>,
+    line: Arc<Line>,
 }
 
 pub(crate) fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
@@ -87,28 +130,44 @@ impl Cluster {
         let server = apiserver::ApiServer::new(apiserver::Config { seed, ..apiserver::Config::default() });
         let service = apiserver::Service::new(server, clock.clone());
         let client = Client::new(service.clone(), "default");
-        let conversion = json!({"url": "https://127.0.0.1:1/convert", "caBundle": ""});
-        install_kueue_crds(client.clone(), &conversion).await.unwrap();
-        let cluster = Self { client, service, clock: clock.clone(), is_cut: Arc::default() };
-        cluster.create(&kueue("ResourceFlavor", "resourceflavors"), "", "default", json!({"spec": {}})).await;
+        let cluster = Self { client, clock: clock.clone(), line: Arc::new(Line::new(service)) };
+        cluster.install().await;
         cluster
+    }
+
+    async fn install(&self) {
+        let conversion = json!({"url": "https://127.0.0.1:1/convert", "caBundle": ""});
+        install_kueue_crds(self.client.clone(), &conversion).await.unwrap();
+        self.create(&kueue("ResourceFlavor", "resourceflavors"), "", "default", json!({"spec": {}})).await;
+    }
+
+    /// Nothing is left of it: another cluster answers at its address.
+    pub(crate) async fn reset(&mut self, seed: u64, cpus: u32) {
+        let fresh = Self::new(&self.clock, seed).await;
+        fresh.queue(cpus, json!({})).await;
+        let before = std::mem::replace(&mut *self.line.service.lock().unwrap(), fresh.line.service());
+        before.with(|server, _| server.restart());
+        self.client = fresh.client;
     }
 
     /// A client that can be cut, and dies with a certain write.
     pub(crate) fn connection(&self, death: &Death) -> Client {
-        let (service, is_cut) = (self.service.clone(), self.is_cut.clone());
-        let death = death.clone();
+        let (line, death) = (self.line.clone(), death.clone());
         let client = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (service, is_cut, death) = (service.clone(), is_cut.clone(), death.clone());
+            let (line, death) = (line.clone(), death.clone());
             async move {
-                if is_cut.load(Ordering::Relaxed) {
+                if line.is_cut.load(Ordering::Relaxed) {
                     return Err(std::io::Error::other("cut off"));
                 }
-                let (is_sent, is_answered) = death.judge(request.method() != http::Method::GET);
+                let is_write = request.method() != http::Method::GET;
+                let (is_sent, is_answered) = death.judge(is_write);
                 if is_sent {
-                    let answer = service.oneshot(request).await.unwrap();
+                    let (is_carried, is_carried_back) = line.judge(is_write);
+                    let answer =
+                        if is_carried { Some(line.service().oneshot(request).await.unwrap()) } else { None };
                     if is_answered {
-                        return Ok(answer);
+                        let lost = || std::io::Error::other("the connection was reset");
+                        return answer.filter(|_| is_carried_back).ok_or_else(lost);
                     }
                     death.knell.notify_one();
                 }
@@ -120,12 +179,21 @@ impl Cluster {
 
     /// All requests of connections fail from now on, and their watches end.
     pub(crate) fn cut(&self) {
-        self.is_cut.store(true, Ordering::Relaxed);
-        self.service.with(|server, _| server.restart());
+        self.line.is_cut.store(true, Ordering::Relaxed);
+        self.line.service().with(|server, _| server.restart());
     }
 
     pub(crate) fn restore(&self) {
-        self.is_cut.store(false, Ordering::Relaxed);
+        self.line.is_cut.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.line.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// Whether writes and answers of connections are lost.
+    pub(crate) fn lose(&self, is_lossy: bool) {
+        self.line.is_lossy.store(is_lossy, Ordering::Relaxed);
     }
 
     pub(crate) fn api(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
@@ -161,7 +229,7 @@ impl Cluster {
     }
 
     /// Admits Workloads, starts and stops jobs.
-    fn controller(&self, client: Client) -> Running {
+    pub(crate) fn controller(&self, client: Client) -> Running {
         let jobs = JobsConfig { kinds: JOB_KINDS.iter().collect(), ..JobsConfig::default() };
         let config = Config {
             groups: Vec::new(),
@@ -181,8 +249,8 @@ impl Cluster {
         name: &str,
         is_met: impl Fn(&DynamicObject) -> bool,
     ) -> DynamicObject {
-        let namespace =
-            if resource.plural == "workloads" || resource.plural == "jobs" { "default" } else { "" };
+        let is_shared = resource.group == "kueue.x-k8s.io" && resource.plural != "workloads";
+        let namespace = if is_shared { "" } else { "default" };
         let api = self.api(resource, namespace);
         let condition = |object: Option<&DynamicObject>| object.is_some_and(&is_met);
         let waiting = tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, condition));
@@ -261,8 +329,8 @@ pub(crate) fn kubeconfig(server: &str) -> String {
 pub(crate) struct World {
     pub(crate) hub: Cluster,
     pub(crate) workers: BTreeMap<&'static str, Cluster>,
-    clock: Clock,
-    running: Vec<Running>,
+    pub(crate) clock: Clock,
+    running: BTreeMap<&'static str, Running>,
 }
 
 impl World {
@@ -274,12 +342,12 @@ impl World {
         let hub = Cluster::new(&clock, 0).await;
         let namespaces = resource("v1", "Namespace", "namespaces");
         hub.create(&namespaces, "", "kueue-system", json!({})).await;
-        let mut world = Self { hub, workers: BTreeMap::new(), clock, running: Vec::new() };
+        let mut world = Self { hub, workers: BTreeMap::new(), clock, running: BTreeMap::new() };
         // No two clusters have an object of the same uid.
         for ((name, cpus), seed) in workers.iter().zip(1..) {
             let worker = Cluster::new(&world.clock, seed).await;
             worker.queue(*cpus, json!({})).await;
-            world.running.push(worker.controller(worker.client.clone()));
+            world.running.insert(name, worker.controller(worker.client.clone()));
             world.join(name, &kubeconfig(&format!("https://{name}.example"))).await;
             world.workers.insert(name, worker);
         }
@@ -295,8 +363,33 @@ impl World {
         world.hub.create(&kueue("AdmissionCheck", "admissionchecks"), "", CHECK, check).await;
         let strategy = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}});
         world.hub.queue(100, strategy).await;
-        world.running.push(world.hub.controller(world.hub.client.clone()));
+        world.running.insert("", world.hub.controller(world.hub.client.clone()));
         world
+    }
+
+    /// A node with pods, and the operators of all kinds, in each cluster.
+    pub(crate) async fn simulate(&self) -> Vec<Sandbox> {
+        let mut all = Vec::new();
+        for cluster in self.workers.values().chain([&self.hub]) {
+            let nodes = "name=n,cpu=64,memory=400Gi".parse::<sandbox::NodeGroup>().unwrap().manifests();
+            let config = sandbox::Config { clock: self.clock.clone(), nodes, ..sandbox::Config::default() };
+            all.push(Sandbox::start(cluster.client.clone(), config).await.unwrap());
+        }
+        all
+    }
+
+    /// The controllers of the hub begin anew.
+    pub(crate) fn restart_hub(&mut self) {
+        drop(self.running.remove(""));
+        self.running.insert("", self.hub.controller(self.hub.client.clone()));
+    }
+
+    /// A worker begins anew, empty, with so many CPUs.
+    pub(crate) async fn reset(&mut self, name: &'static str, seed: u64, cpus: u32) {
+        drop(self.running.remove(name));
+        let worker = self.workers.get_mut(name).unwrap();
+        worker.reset(seed, cpus).await;
+        self.running.insert(name, worker.controller(worker.client.clone()));
     }
 
     /// Makes a cluster with its Secret.

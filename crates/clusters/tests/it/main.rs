@@ -5,4 +5,6 @@ mod common;
 mod crash;
 mod dispatch;
 mod failures;
+mod figures;
+mod kinds;
 mod kubeconfigs;

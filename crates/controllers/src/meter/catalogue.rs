@@ -58,6 +58,18 @@ pub const METRICS: &[Metric] = &[
     ),
     metric("build_info", Gauge, &["version"], "The version of the program. The value is always 1."),
     metric(
+        "cluster_connected",
+        Gauge,
+        &["cluster"],
+        "Whether a worker cluster of this hub is connected: 1, or 0 while it is away or its kubeconfig is refused.",
+    ),
+    metric(
+        "cluster_gangs",
+        Gauge,
+        &["cluster"],
+        "Gangs of this hub for which a worker cluster is chosen, and that have not ended.",
+    ),
+    metric(
         "events_dropped_total",
         Counter,
         &[],
@@ -191,6 +203,7 @@ mod tests {
     fn no_label_is_the_name_of_an_object() {
         let allowed = [
             "cause",
+            "cluster",
             "code",
             "kind",
             "namespace",
