@@ -21,7 +21,7 @@ const REMOTE_MAX: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Written,
-    /// The job is not as far: again, soon.
+    /// The job, or an earlier one of its name, is not as far: again, soon.
     Deferred,
     /// The job is run by its own controller, and why.
     Unmanaged(String),
@@ -82,21 +82,9 @@ pub(crate) async fn at_hub(hub: &Client, write: &HubWrite) -> Result<Outcome, Er
             if !job.kind.0.integration.is_suspended(&found) {
                 return Ok(Outcome::Deferred);
             }
-            write_job_status(hub, job, &found, &stopped(job.kind.0, &found["status"])).await
+            write_job_status(hub, job, &found, &remote::without_pods(job.kind.0, &found["status"])).await
         }
     }
-}
-
-/// The status of a job whose pods are gone.
-fn stopped(kind: &JobKind, status: &Value) -> Value {
-    if kind.framework != "batch/job" {
-        return json!({});
-    }
-    let mut status = status.clone();
-    if let Some(fields) = status.as_object_mut() {
-        fields.retain(|field, _| !["active", "ready", "terminating", "startTime"].contains(&field.as_str()));
-    }
-    status
 }
 
 async fn write_job_status(
@@ -168,7 +156,8 @@ pub(crate) async fn in_worker(
                 let Some(kind) = remote::kinds().nth(*kind) else { return Ok(Outcome::Gone) };
                 let meta = &whole.metadata;
                 let path = jobs(kind, &meta.namespace);
-                path.delete(worker, &meta.name, &meta.uid).await.map(|()| Outcome::Written)
+                // While the job is there, its pods may run: it goes after them.
+                path.delete_after_dependents(worker, &meta.name, &meta.uid).await.map(|()| Outcome::Written)
             }
         }
     };
@@ -190,7 +179,10 @@ async fn create(worker: &Client, path: &ResourcePath, body: &Value, origin: &str
             let name = body["metadata"]["name"].as_str().unwrap_or_default();
             let found = path.get::<Value>(worker, name).await?;
             if found["metadata"]["labels"][remote::ORIGIN] == origin {
-                return Ok(Outcome::Written);
+                let from = |object: &Value| object["metadata"]["annotations"][remote::ORIGIN_UID].clone();
+                let is_same = from(&found).is_null() || from(&found) == from(body);
+                // That of an earlier object of this name goes first.
+                return Ok(if is_same { Outcome::Written } else { Outcome::Deferred });
             }
             let kind = body["kind"].as_str().unwrap_or_default();
             Ok(Outcome::Taken(format!(

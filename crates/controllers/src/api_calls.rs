@@ -205,7 +205,21 @@ impl ResourcePath {
     /// Deletes one object if its uid still matches. Garbage collection deletes the dependents in the background. A conflict
     /// does not tell whether another object has the name now, so the object is read again.
     pub async fn delete(&self, client: &Client, name: &str, uid: &str) -> Result<(), Error> {
-        let mut params = DeleteParams::background();
+        self.delete_with(client, name, uid, DeleteParams::background()).await
+    }
+
+    /// The same, but the object is there until its dependents are gone.
+    pub async fn delete_after_dependents(&self, client: &Client, name: &str, uid: &str) -> Result<(), Error> {
+        self.delete_with(client, name, uid, DeleteParams::foreground()).await
+    }
+
+    async fn delete_with(
+        &self,
+        client: &Client,
+        name: &str,
+        uid: &str,
+        mut params: DeleteParams,
+    ) -> Result<(), Error> {
         params.preconditions =
             Some(kube::api::Preconditions { uid: Some(uid.into()), resource_version: None });
         match call::<Value>(client, self.request().delete(name, &params)).await {

@@ -81,6 +81,47 @@ async fn what_the_hub_stops_or_deletes_goes_in_the_worker() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_whose_workload_is_deleted_at_the_hub_gets_another_one_and_runs_again() {
+    let world = World::new(&[("east", 4)]).await;
+    let _loop = world.start();
+    let workload = world.submit("train", 2).await;
+    world.runs("train", &workload).await;
+    let east = &world.workers["east"];
+    let running = json!({"active": 2, "ready": 2, "startTime": "2023-11-14T22:13:20Z"});
+    east.merge_status(&jobs(), "train", running).await;
+    world.hub.wait(&jobs(), "train", |job| job.data["status"]["active"] == 2).await;
+    let first = world.hub.get(&workloads(), &workload).await.unwrap().metadata.uid;
+    let copy = east.get(&jobs(), "train").await.unwrap().metadata.uid;
+    world.hub.delete(&workloads(), "default", &workload).await;
+    world.hub.wait(&workloads(), &workload, |w| w.metadata.uid != first && check(w).0 == "Ready").await;
+    assert_ne!(east.get(&jobs(), "train").await.unwrap().metadata.uid, copy);
+    world.hub.wait(&jobs(), "train", |job| job.data["spec"]["suspend"] == false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_there_in_the_worker_until_its_pods_are_gone() {
+    let world = World::new(&[("east", 4)]).await;
+    let _loop = world.start();
+    let workload = world.submit("train", 1).await;
+    world.runs("train", &workload).await;
+    let (east, pods) = (&world.workers["east"], resource("v1", "Pod", "pods"));
+    let uid = east.get(&jobs(), "train").await.unwrap().metadata.uid.unwrap();
+    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid,
+        "controller": true, "blockOwnerDeletion": true}]);
+    let slow = json!({"metadata": {"ownerReferences": owner, "finalizers": ["example.com/slow"]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    east.create(&pods, "default", "train-0", slow).await;
+    world.hub.merge(&workloads(), "default", &workload, json!({"spec": {"active": false}})).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let kept = world.hub.get(&workloads(), &workload).await.unwrap();
+    assert!(is(&kept, "QuotaReserved", "True", "QuotaReserved"), "{}", kept.data["status"]);
+    east.merge(&pods, "default", "train-0", json!({"metadata": {"finalizers": null}})).await;
+    east.gone(&jobs(), "train").await;
+    let released = |w: &kube::api::DynamicObject| condition(w, "QuotaReserved").unwrap()["status"] == "False";
+    world.hub.wait(&workloads(), &workload, released).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_its_own_controller_would_run_here_is_rejected() {
     let world = World::new(&[("east", 4)]).await;
     let _loop = world.start();

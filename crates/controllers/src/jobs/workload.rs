@@ -3,7 +3,7 @@
 use api::kueue::jobs::pods::IS_GROUP;
 use api::kueue::jobs::{
     GATED_BY, Injection, InjectionError, NamedClass, PRIORITY_CLASS, Priority, Reference, SLICE_NAME,
-    annotation, prebuilt_workload, queue_name,
+    annotation, prebuilt_workload, queue_name, remote,
 };
 use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED};
 use api::kueue::workload::{JOB_UID, REPLACES, Workload};
@@ -304,7 +304,7 @@ impl<'a> View<'a> {
             return prebuilt_missing(name);
         }
         if self.kind.integration.is_active(job) {
-            return AWAIT;
+            return self.forget_remote_pods();
         }
         let priority = match self.priority() {
             Ok(priority) => priority,
@@ -316,6 +316,21 @@ impl<'a> View<'a> {
             Some(known) => await_name(known),
             None => create(vec![workload]),
         }
+    }
+
+    /// The pods of a job in another cluster go with its Workload, and nobody else says so in its status. Its next Workload starts
+    /// nowhere before they are gone.
+    fn forget_remote_pods(&self) -> JobStep {
+        let job = &self.job.value;
+        if !remote::is_handed_over(self.kind, job) {
+            return AWAIT;
+        }
+        self.next_stop(None, "missing workload").unwrap_or_else(|| {
+            let left = remote::without_pods(self.kind, &job["status"]);
+            let fields = job["status"].as_object().into_iter().flatten().map(|(field, _)| field.clone());
+            let gone = fields.filter(|field| left[field].is_null()).map(|field| (field, Value::Null));
+            silently(Write::JobStatus(self.kind, Box::new(self.job.clone()), Value::Object(gone.collect())))
+        })
     }
 
     /// Says which object has to describe the pods of the job.

@@ -61,6 +61,23 @@ pub fn not_handed_over(kind: &JobKind, job: &Value) -> Option<String> {
     (found != CONTROLLER).then(|| format!("Expecting {field} to be {CONTROLLER:?} not {found:?}"))
 }
 
+/// Whether the pods of a job are in another cluster, if it has any.
+pub fn is_handed_over(kind: &JobKind, job: &Value) -> bool {
+    path(kind).is_some() && not_handed_over(kind, job).is_none()
+}
+
+/// The status of a job whose pods in another cluster are gone.
+pub fn without_pods(kind: &JobKind, status: &Value) -> Value {
+    if kind.framework != "batch/job" {
+        return json!({});
+    }
+    let mut status = status.clone();
+    if let Some(fields) = status.as_object_mut() {
+        fields.retain(|field, _| !["active", "ready", "terminating", "startTime"].contains(&field.as_str()));
+    }
+    status
+}
+
 /// The metadata of the copy of an object: its names, labels and annotations, and where it is from.
 pub fn copied_metadata(object: &Value, origin: &str) -> Value {
     let metadata = &object["metadata"];
