@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::kueue::jobs::remote;
 use controllers::{Watched, api_resource, describe_error};
 use kube::config::Kubeconfig;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher::Config;
 use kube::{Api, Client};
 use tokio::sync::mpsc::Sender;
@@ -144,15 +144,30 @@ async fn session<T: Send + 'static>(
     }
 }
 
-/// Ends when the worker does not answer, or not to this hub any more. Other refusals are answers.
+/// Ends when the worker does not answer, or not to this hub any more, or when another cluster answers at its address. Other refusals
+/// are answers.
 async fn probe(client: Client) -> String {
+    let mut known = None;
     loop {
-        tokio::time::sleep(PROBE_EVERY).await;
-        match tokio::time::timeout(PROBE_MAX, client.apiserver_version()).await {
+        match tokio::time::timeout(PROBE_MAX, identity(&client)).await {
             Err(_) => return format!("no answer within {} s", PROBE_MAX.as_secs()),
             Ok(Err(kube::Error::Api(status))) if status.code != 401 => {}
             Ok(Err(error)) => return describe_error(&error),
-            Ok(Ok(_)) => {}
+            Ok(Ok(found)) => {
+                if known.is_some() && found.is_some() && known != found {
+                    return "another cluster answers at its address".into();
+                }
+                known = found.or(known);
+            }
         }
+        tokio::time::sleep(PROBE_EVERY).await;
     }
+}
+
+/// What tells clusters apart. A watch does not: in a cluster that has begun anew, it continues from a version that is still to come, and
+/// shows nothing.
+async fn identity(client: &Client) -> Result<Option<String>, kube::Error> {
+    let api: Api<DynamicObject> =
+        Api::all_with(client.clone(), &api_resource("v1", "Namespace", "namespaces"));
+    Ok(api.get_opt("kube-system").await?.and_then(|found| found.metadata.uid))
 }

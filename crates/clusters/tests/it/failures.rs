@@ -152,3 +152,22 @@ async fn a_revoked_kubeconfig_ends_the_connection_and_a_new_one_restores_it() {
     connected(&world, "east").await;
     world.hub.wait(&workloads(), &workload, |w| is(w, "Finished", "True", "Succeeded")).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_reset_to_empty_is_seen_and_its_job_starts_again() {
+    let mut world = World::new(&[("east", 4)]).await;
+    let _loop = world.start();
+    // Many versions are behind the old cluster when the new one begins.
+    for number in 0..40 {
+        let name = format!("n-{number}");
+        let namespaces = resource("v1", "Namespace", "namespaces");
+        world.workers["east"].create(&namespaces, "", &name, json!({})).await;
+    }
+    let workload = world.submit("train", 2).await;
+    world.runs("train", &workload).await;
+    world.reset("east", 7, 4).await;
+    let evicted = |w: &DynamicObject| condition(w, "Evicted").is_some();
+    world.hub.wait(&workloads(), &workload, evicted).await;
+    world.runs("train", &workload).await;
+    world.workers["east"].wait(&jobs(), "train", |job| job.data["spec"]["suspend"] == false).await;
+}
