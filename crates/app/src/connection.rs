@@ -58,6 +58,11 @@ pub(crate) fn objects(
 }
 
 impl Connection {
+    /// The cluster of a kubeconfig.
+    pub(crate) fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig, context, user: None, groups: Vec::new(), request_timeout: Duration::ZERO }
+    }
+
     /// A client of the cluster, and the version of its API server.
     pub(crate) async fn open(&self) -> Result<(Client, String)> {
         Self::open_with(self.config().await?, &Meter::default()).await

@@ -1,6 +1,7 @@
 //! The binary `muster`: flags, wiring and exit codes.
 
 mod change;
+mod cluster;
 mod clusters_loop;
 mod connection;
 mod controller;
@@ -85,6 +86,8 @@ enum Command {
     Prioritize(change::Prioritize),
     /// Stop and start the admission of a queue.
     Queue(change::QueueArgs),
+    /// Add worker clusters to a hub.
+    Cluster(cluster::Args),
     /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
     Plan(plan::Args),
     /// Say what would happen to what Kueue or MCAD runs in a cluster, if Muster took their place.
@@ -142,6 +145,7 @@ async fn main() -> ExitCode {
         Command::Requeue(args) => change::requeue(args).await,
         Command::Prioritize(args) => change::prioritize(args).await,
         Command::Queue(args) => change::run_queue(args).await,
+        Command::Cluster(args) => done(cluster::run(args).await),
         Command::Plan(args) => plan::run(args).await,
         Command::Migrate(args) => migrate::run(args).await,
         Command::Release(args) => done(release::run(args).await),

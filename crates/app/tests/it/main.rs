@@ -1,5 +1,6 @@
 //! The tests of the crate `app` from outside, one module for each subject.
 
+mod cluster;
 mod commands;
 mod common;
 mod get;
