@@ -111,6 +111,9 @@ async fn a_job_is_there_in_the_worker_until_its_pods_are_gone() {
     let slow = json!({"metadata": {"ownerReferences": owner, "finalizers": ["example.com/slow"]},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     east.create(&pods, "default", "train-0", slow).await;
+    let running = json!({"active": 1, "ready": 1, "startTime": "2023-11-14T22:13:20Z"});
+    east.merge_status(&jobs(), "train", running).await;
+    world.hub.wait(&jobs(), "train", |job| job.data["status"]["active"] == 1).await;
     world.hub.merge(&workloads(), "default", &workload, json!({"spec": {"active": false}})).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     let kept = world.hub.get(&workloads(), &workload).await.unwrap();

@@ -1,5 +1,6 @@
 //! Tests of the loop over several clusters.
 
+mod chaos;
 mod clusters;
 mod common;
 mod crash;
