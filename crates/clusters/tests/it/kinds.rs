@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use api::kueue::jobs::{JobKind, remote};
@@ -98,14 +99,14 @@ async fn runs(world: &World, case: &Case, name: &str) -> String {
     let mut text = format!("{name} at the hub: {:?}", told(world.hub.get(&jobs, name).await));
     for workload in world.hub.api(&workloads(), "default").list(&ListParams::default()).await.unwrap() {
         if workload.metadata.name.as_ref().unwrap().contains(name) {
-            text += &format!("\n{}", workload.data["status"]);
+            let _ = write!(text, "\n{}", workload.data["status"]);
         }
     }
     for (cluster, worker) in &world.workers {
-        text += &format!("\nin {cluster}: {:?}", told(worker.get(&jobs, name).await));
+        let _ = write!(text, "\nin {cluster}: {:?}", told(worker.get(&jobs, name).await));
         for pod in worker.api(&pods, "default").list(&ListParams::default()).await.unwrap() {
             let name = pod.metadata.name.unwrap();
-            text += &format!("\n  {name} {}", pod.data["status"]["phase"]);
+            let _ = write!(text, "\n  {name} {}", pod.data["status"]["phase"]);
         }
     }
     panic!("{text}");

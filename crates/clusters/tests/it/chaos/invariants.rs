@@ -121,7 +121,7 @@ impl World {
                 problems.push(format!("{} has no Workload", name(&job)));
                 continue;
             };
-            if let Some(why) = self.is_wrong(&job, workload, largest, used).await {
+            if let Some(why) = self.is_wrong(&job, workload, largest, used) {
                 problems.push(format!(
                     "{why}: {}, free {free:?}, hub {used} of {}",
                     told(workload),
@@ -133,7 +133,7 @@ impl World {
         problems
     }
 
-    async fn is_wrong(
+    fn is_wrong(
         &self,
         job: &DynamicObject,
         workload: &DynamicObject,

@@ -20,7 +20,7 @@ pub(crate) const ORIGIN: &str = "kueue.x-k8s.io/multikueue-origin";
 const STRANGER: &str = "stranger";
 
 pub(crate) struct World {
-    pub(crate) world: common::World,
+    pub(crate) clusters: common::World,
     pub(crate) script: Script,
     pub(crate) ledger: Ledger,
     /// The simulated nodes of each cluster, and the watches of its pods.
@@ -84,9 +84,9 @@ impl World {
     pub(crate) async fn new(script: Script) -> Self {
         let of = |(name, cpus): &(&'static str, u64)| (*name, u32::try_from(*cpus).unwrap());
         let workers: Vec<_> = script.workers.iter().map(of).collect();
-        let world = common::World::new(&workers).await;
+        let clusters = common::World::new(&workers).await;
         let mut world = Self {
-            world,
+            clusters,
             ledger: Ledger::default(),
             simulated: BTreeMap::new(),
             running: None,
@@ -113,8 +113,8 @@ impl World {
     }
 
     async fn simulate(&mut self, name: &'static str) {
-        let cluster = &self.world.workers[name];
-        let sandbox = simulate(cluster, self.world.clock.clone(), self.seeds).await;
+        let cluster = &self.clusters.workers[name];
+        let sandbox = simulate(cluster, self.clusters.clock.clone(), self.seeds).await;
         self.simulated.insert(name, (sandbox, self.ledger.follow(name, cluster)));
     }
 
@@ -126,8 +126,8 @@ impl World {
             Dispatcher::AllAtOnce
         };
         let worker_lost_us = i64::try_from(LOST.as_micros()).unwrap();
-        let config = ClustersConfig { dispatcher, worker_lost_us, ..self.world.config(&death) };
-        self.running = Some(self.world.start_with(config, &death));
+        let config = ClustersConfig { dispatcher, worker_lost_us, ..self.clusters.config(&death) };
+        self.running = Some(self.clusters.start_with(config, &death));
         self.death = death;
     }
 
@@ -143,7 +143,7 @@ impl World {
 
     /// The cluster of this name; the hub is "".
     pub(crate) fn cluster(&self, name: &str) -> &Cluster {
-        self.world.workers.get(name).unwrap_or(&self.world.hub)
+        self.clusters.workers.get(name).unwrap_or(&self.clusters.hub)
     }
 
     pub(crate) async fn list(&self, cluster: &str, kind: &ApiResource) -> Vec<DynamicObject> {
@@ -161,7 +161,7 @@ impl World {
     pub(crate) async fn unconnected(&self) -> Vec<String> {
         let mut all = Vec::new();
         for name in self.names() {
-            let found = self.world.hub.api(&members(), "").get_opt(name).await.unwrap();
+            let found = self.clusters.hub.api(&members(), "").get_opt(name).await.unwrap();
             if !found.is_some_and(|member| common::is(&member, "Active", "True", "Active")) {
                 all.push(format!("{name} is not connected"));
             }
@@ -199,7 +199,7 @@ impl World {
             "spec": {"parallelism": of.pods, "completions": of.pods, "suspend": true, "template": template,
                 "managedBy": "kueue.x-k8s.io/multikueue"}});
         let job = serde_json::from_value(job).unwrap();
-        self.world.hub.api(&jobs(), "default").create(&PostParams::default(), &job).await.ok();
+        self.clusters.hub.api(&jobs(), "default").create(&PostParams::default(), &job).await.ok();
     }
 
     async fn occupy(&mut self, worker: &'static str, number: u64) {
@@ -234,21 +234,21 @@ impl World {
         self.simulated.remove(worker);
         self.ledger.forget(worker);
         self.strangers.retain(|(at, _), _| *at != worker);
-        self.world.reset(worker, self.seeds, u32::try_from(cpus).unwrap()).await;
+        self.clusters.reset(worker, self.seeds, u32::try_from(cpus).unwrap()).await;
         self.simulate(worker).await;
     }
 
     async fn revoke(&self, worker: &'static str) {
         self.ledger.leaves(worker);
-        let api = self.world.hub.api(&secrets(), "kueue-system");
+        let api = self.clusters.hub.api(&secrets(), "kueue-system");
         api.delete(&format!("{worker}-secret"), &DeleteParams::default()).await.ok();
     }
 
     /// A worker can be reached again, if the line, the Secret and the cluster are there.
     async fn returns(&self, worker: &'static str) {
         let secret =
-            self.world.hub.api(&secrets(), "kueue-system").get_opt(&format!("{worker}-secret")).await;
-        let member = self.world.hub.api(&members(), "").get_opt(worker).await;
+            self.clusters.hub.api(&secrets(), "kueue-system").get_opt(&format!("{worker}-secret")).await;
+        let member = self.clusters.hub.api(&members(), "").get_opt(worker).await;
         if secret.unwrap().is_some() && member.unwrap().is_some() && !self.cluster(worker).is_cut() {
             self.ledger.returns(worker);
         }
@@ -257,7 +257,7 @@ impl World {
     async fn reinstate(&self, worker: &'static str) {
         let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("{worker}-secret")},
             "stringData": {"kubeconfig": kubeconfig(&format!("https://{worker}.example"))}});
-        let api = self.world.hub.api(&secrets(), "kueue-system");
+        let api = self.clusters.hub.api(&secrets(), "kueue-system");
         api.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.ok();
         self.returns(worker).await;
     }
@@ -267,7 +267,7 @@ impl World {
             json!({"kubeConfig": {"location": format!("{worker}-secret"), "locationType": "Secret"}});
         let body = json!({"apiVersion": members().api_version, "kind": "MultiKueueCluster",
             "metadata": {"name": worker}, "spec": {"clusterSource": source}});
-        let api = self.world.hub.api(&members(), "");
+        let api = self.clusters.hub.api(&members(), "");
         api.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.ok();
         self.returns(worker).await;
     }
@@ -331,7 +331,7 @@ impl World {
             Action::Reinstate(worker) => self.reinstate(worker).await,
             Action::Leave(worker) => {
                 self.ledger.leaves(worker);
-                self.world.hub.api(&members(), "").delete(worker, &DeleteParams::default()).await.ok();
+                self.clusters.hub.api(&members(), "").delete(worker, &DeleteParams::default()).await.ok();
             }
             Action::Join(worker) => self.join(worker).await,
             Action::EvictRemote(worker, number) => {
@@ -362,7 +362,7 @@ impl World {
                 tokio::time::timeout(Duration::from_secs(20), death.knell.notified()).await.ok();
                 self.restart();
             }
-            Action::RestartHub => self.world.restart_hub(),
+            Action::RestartHub => self.clusters.restart_hub(),
         }
     }
 
