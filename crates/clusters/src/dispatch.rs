@@ -35,8 +35,8 @@ pub(crate) enum HubWrite {
     Nominate { whole: Box<Whole>, job: JobOf, names: Vec<String> },
     /// Copies the status of the job from a cluster.
     SyncJob { job: JobOf, status: Value, is_end: bool, seen: SeenJob },
-    /// Says that the job has no pods any more.
-    StopJob { job: JobOf, eviction: String },
+    /// Says that the job has no pods any more, and no cluster, if its Workload is to be deleted.
+    StopJob { job: JobOf, stop: String, deleted: Option<Box<Whole>> },
 }
 
 /// An Event about a Workload.
@@ -52,12 +52,21 @@ pub(crate) type SeenJob = (String, String, String);
 /// The next write.
 pub(crate) fn decide(objects: &Objects, config: &ClustersConfig, key: &Key, now: MicroTime) -> Decision {
     let Some(local) = objects.hub.local(key) else { return Decision::Nothing };
-    let Some(check) = local.check(&objects.hub).cloned() else { return Decision::Nothing };
-    if check.state == "Rejected" || local.is_finished() || local.whole.metadata.is_deleting() {
+    if local.is_finished() {
         return Decision::Nothing;
     }
+    // What runs in a cluster is stopped there also if its queue has no check of clusters any more.
+    let stops = local.has_quota() && local.is_evicted()
+        || local.whole.metadata.is_deleting() && local.status.cluster_name.is_some();
+    let check = match local.check(&objects.hub) {
+        Some(check) if stops || check.state != "Rejected" => check.clone(),
+        None if stops => CheckState::default(),
+        Some(_) | None => return Decision::Nothing,
+    };
     let view = View { objects, config, key, local: &local, check: &check, now };
     let job = match local.job() {
+        Ok(job) if stops => return view.stop(&job),
+        Err(_) if stops => return Decision::Nothing,
         Err(why) => return view.judge("Rejected", why),
         Ok(_) if let Some(why) = view.memory().and_then(|memory| memory.unmanaged.as_ref()) => {
             return view.judge("Rejected", format!("The owner is not managed by Kueue: {why}"));
@@ -65,8 +74,7 @@ pub(crate) fn decide(objects: &Objects, config: &ClustersConfig, key: &Key, now:
         Ok(job) => job,
     };
     match &local.status.cluster_name {
-        _ if !local.has_quota() => Decision::Nothing,
-        _ if local.is_evicted() => view.stop(&job),
+        _ if !local.has_quota() || local.whole.metadata.is_deleting() => Decision::Nothing,
         Some(cluster) => view.follow(cluster, &job),
         None => view.dispatch(&job),
     }
@@ -121,10 +129,15 @@ impl View<'_> {
 
     /// Where the pods may run, beside a cluster.
     fn may_run(&self, beside: Option<&str>) -> Option<MayRun> {
-        let ran = !self.local.status.scheduling_stats.evictions.is_empty();
+        let status = &self.local.status;
+        let ran = |cluster: &str| {
+            let is_there = self.is_deleting() && status.cluster_name.as_deref() == Some(cluster);
+            is_there || !status.scheduling_stats.evictions.is_empty()
+        };
         let others = self.objects.workers.iter().filter(|(name, _)| Some(name.as_str()) != beside);
-        let may = others
-            .filter_map(|(_, worker)| worker.may_run(self.key, ran, self.now, self.config.worker_lost_us));
+        let may = others.filter_map(|(name, worker)| {
+            worker.may_run(self.key, ran(name), self.now, self.config.worker_lost_us)
+        });
         // The first one that runs decides; else the last one that may.
         may.reduce(|one, other| {
             if one == MayRun::Runs {
@@ -137,21 +150,26 @@ impl View<'_> {
         })
     }
 
-    /// An evicted Workload keeps its quota until no cluster runs its job.
+    /// An evicted Workload keeps its quota, and one that is to be deleted is there, until no cluster runs its job.
     fn stop(&self, job: &JobOf) -> Decision {
         match self.may_run(None) {
             Some(MayRun::Runs) => Decision::Nothing,
             Some(MayRun::Until(time)) => Decision::At(time),
             None => {
-                let since =
-                    self.local.status.condition(EVICTED).map(|evicted| evicted.last_transition_time.clone());
-                let eviction = format!("{} {}", self.local.uid(), since.unwrap_or_default());
-                if self.memory().is_some_and(|memory| memory.stopped.as_ref() == Some(&eviction)) {
+                let evicted = self.local.status.condition(EVICTED).filter(|evicted| evicted.is_true());
+                let since = evicted.map(|evicted| evicted.last_transition_time.clone()).unwrap_or_default();
+                let deleted = self.is_deleting().then(|| Box::new(self.local.whole.clone()));
+                let stop = format!("{} {since} {}", self.local.uid(), deleted.is_some());
+                if self.memory().is_some_and(|memory| memory.stopped.as_ref() == Some(&stop)) {
                     return Decision::Nothing;
                 }
-                Decision::Write(HubWrite::StopJob { job: job.clone(), eviction })
+                Decision::Write(HubWrite::StopJob { job: job.clone(), stop, deleted })
             }
         }
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.local.whole.metadata.is_deleting()
     }
 
     /// A cluster is chosen.
@@ -306,7 +324,14 @@ impl View<'_> {
 
     /// Says on the check why clusters have not taken the Workload or its job.
     fn tell_refusals(&self, clusters: &[&str]) -> Decision {
+        let is_stopped = |cluster: &str| {
+            let there = self.objects.workers.get(cluster).and_then(|worker| worker.workloads.get(self.key));
+            there.is_some_and(|there| there.value["spec"]["active"] == false)
+        };
         let why = clusters.iter().filter_map(|cluster| {
+            if is_stopped(cluster) {
+                return Some(format!("{cluster}: the workload is deactivated there (spec.active is false)"));
+            }
             let refused = self.memory()?.refusals.get(*cluster)?;
             Some(format!("{cluster}: {refused}"))
         });

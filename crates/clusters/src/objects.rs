@@ -63,7 +63,7 @@ impl Memory {
         match step {
             Step::Hub(HubWrite::Nominate { .. }) => self.nominated = Some(now),
             Step::Hub(HubWrite::SyncJob { seen, .. }) => self.synced = Some(seen.clone()),
-            Step::Hub(HubWrite::StopJob { eviction, .. }) => self.stopped = Some(eviction.clone()),
+            Step::Hub(HubWrite::StopJob { stop, .. }) => self.stopped = Some(stop.clone()),
             Step::Remote(cluster, _) => {
                 self.refusals.remove(cluster);
             }

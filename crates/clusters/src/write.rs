@@ -77,12 +77,17 @@ pub(crate) async fn at_hub(hub: &Client, write: &HubWrite) -> Result<Outcome, Er
             }
             write_job_status(hub, job, &found, status).await
         }
-        HubWrite::StopJob { job, .. } => {
+        HubWrite::StopJob { job, deleted, .. } => {
             let Some(found) = read(hub, job).await? else { return Ok(Outcome::Gone) };
             if !job.kind.0.integration.is_suspended(&found) {
                 return Ok(Outcome::Deferred);
             }
-            write_job_status(hub, job, &found, &remote::without_pods(job.kind.0, &found["status"])).await
+            let stopped = remote::without_pods(job.kind.0, &found["status"]);
+            write_job_status(hub, job, &found, &stopped).await?;
+            if let Some(deleted) = deleted {
+                merge_status(hub, deleted, &json!({"clusterName": null})).await?;
+            }
+            Ok(Outcome::Written)
         }
     }
 }

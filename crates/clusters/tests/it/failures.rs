@@ -114,6 +114,48 @@ async fn an_eviction_in_the_worker_is_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_workload_that_is_deleted_while_its_worker_is_away_starts_nowhere_else_before_the_timeout() {
+    let world = World::new(&[("east", 4), ("west", 4)]).await;
+    let first_loop = world.start();
+    let workload = world.submit("train", 2).await;
+    let first = world.runs("train", &workload).await;
+    let other = if first == "east" { "west" } else { "east" };
+    world.workers[&*first].cut();
+    lost(&world, &first).await;
+    let uid = world.hub.get(&workloads(), &workload).await.unwrap().metadata.uid;
+    world.hub.delete(&workloads(), "default", &workload).await;
+    // The next loop knows of the worker what the hub knows.
+    drop(first_loop);
+    let _loop = world.start();
+    let begun = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_mins(14)).await;
+    assert_eq!(world.copies("train").await, [&*first], "it may run there");
+    world.workers[other].wait(&jobs(), "train", |job| job.data["spec"]["suspend"] == false).await;
+    assert!(begun.elapsed() >= Duration::from_mins(15));
+    assert_ne!(world.hub.get(&workloads(), &workload).await.unwrap().metadata.uid, uid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_deactivated_in_the_only_worker_before_it_runs_says_so_and_runs_when_it_is_active()
+{
+    let world = World::new(&[("east", 1)]).await;
+    let _loop = world.start();
+    let east = &world.workers["east"];
+    east.merge(&kueue("ClusterQueue", "clusterqueues"), "", "team", json!({"spec": {"stopPolicy": "Hold"}}))
+        .await;
+    let workload = world.submit("train", 1).await;
+    east.wait(&workloads(), &workload, |_| true).await;
+    east.merge(&workloads(), "default", &workload, json!({"spec": {"active": false}})).await;
+    let told =
+        |w: &DynamicObject| check(w).1 == "east: the workload is deactivated there (spec.active is false)";
+    world.hub.wait(&workloads(), &workload, told).await;
+    east.merge(&kueue("ClusterQueue", "clusterqueues"), "", "team", json!({"spec": {"stopPolicy": "None"}}))
+        .await;
+    east.merge(&workloads(), "default", &workload, json!({"spec": {"active": true}})).await;
+    world.runs("train", &workload).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_of_another_owner_with_the_same_name_is_told_and_left_alone() {
     let world = World::new(&[("east", 4)]).await;
     let _loop = world.start();

@@ -1,6 +1,7 @@
 //! What holds at all times, when the clusters have come to rest, and when all jobs are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use kube::api::DynamicObject;
 
@@ -70,6 +71,8 @@ impl World {
                     && !holds_quota(workload)
                     && !is_true(workload, "Finished")
                     && evictions(workload) > 0
+                    && self.ledger.starts(&origin)
+                        > self.started_before.get(&origin).copied().unwrap_or_default()
                     && !self.ledger.is_away(worker)
                 {
                     problems.push(format!("runs in {worker} without quota: {}", told(workload)));
@@ -101,6 +104,16 @@ impl World {
         all.map(|workload| (name(&workload).to_owned(), is_true(&workload, "Finished"))).collect()
     }
 
+    /// How many clusters may still be asked for room, for all Workloads that wait with quota: each that does not ask all at once.
+    pub(crate) async fn asked_later(&self) -> usize {
+        if !self.script.is_incremental {
+            return 0;
+        }
+        let waits = |workload: &DynamicObject| holds_quota(workload) && !is_true(workload, "Admitted");
+        self.list("", &workloads()).await.iter().filter(|workload| waits(workload)).count()
+            * self.names().len()
+    }
+
     /// What must not be when everybody had time.
     pub(crate) async fn broken_at_rest(&self) -> Vec<String> {
         let mut problems = self.unconnected().await;
@@ -122,11 +135,15 @@ impl World {
                 continue;
             };
             if let Some(why) = self.is_wrong(&job, workload, largest, used) {
-                problems.push(format!(
-                    "{why}: {}, free {free:?}, hub {used} of {}",
-                    told(workload),
-                    self.quotas[1]
-                ));
+                let mut text =
+                    format!("{why}: {}, free {free:?}, hub {used} of {}", told(workload), self.quotas[1]);
+                for worker in self.names() {
+                    let copies = self.copies(worker, &workloads()).await;
+                    for copy in copies.iter().filter(|copy| name(copy) == name(workload)) {
+                        let _ = write!(text, "; in {worker}: {}", told(copy));
+                    }
+                }
+                problems.push(text);
             }
         }
         problems.extend(self.strays().await);

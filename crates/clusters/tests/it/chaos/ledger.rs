@@ -14,6 +14,8 @@ use crate::common::{Cluster, Running, jobs, resource};
 
 /// How long a worker may be away until its jobs run elsewhere.
 pub(crate) const LOST: Duration = Duration::from_mins(3);
+/// How long the hub may take to notice that a worker is back: the pause between two attempts, and a list of everything.
+const NOTICED: Duration = Duration::from_secs(90);
 /// When a worker is back, the hub reaches it again by then, and has stopped what runs elsewhere.
 const RETURN_MAX: Duration = Duration::from_mins(8);
 const ORIGIN_UID: &str = "kueue.x-k8s.io/multikueue-origin-uid";
@@ -135,7 +137,7 @@ impl Ledger {
         let mut books = self.0.lock().unwrap();
         let absence = books.absences.entry(name).or_default();
         let now = Instant::now();
-        if absence.since.take().is_some_and(|since| now - since >= LOST) {
+        if absence.since.take().is_some_and(|since| now - since + NOTICED >= LOST) {
             absence.lost_until = Some(now);
         }
     }

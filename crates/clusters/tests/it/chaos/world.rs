@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) used: Cell<u64>,
     /// How often jobs may have started before they got their present Workload, by uid.
     pub(crate) starts_before: BTreeMap<String, u64>,
+    /// How often jobs had started when their last Workload was deleted, by uid.
+    pub(crate) started_before: BTreeMap<String, usize>,
     /// The jobs of others, by worker and name, with their uids.
     pub(crate) strangers: BTreeMap<(&'static str, String), String>,
     submitted: u64,
@@ -95,6 +97,7 @@ impl World {
             quotas: [script.hub; 2],
             used: Cell::default(),
             starts_before: BTreeMap::new(),
+            started_before: BTreeMap::new(),
             strangers: BTreeMap::new(),
             submitted: 0,
             seeds: 100,
@@ -293,6 +296,8 @@ impl World {
             }
             Action::DeleteWorkload(number) => {
                 if let Some(workload) = nth(self.list("", &workloads()).await, *number) {
+                    let started = self.ledger.starts(owner(&workload));
+                    self.started_before.insert(owner(&workload).to_owned(), started);
                     let starts = self.starts_before.entry(owner(&workload).to_owned()).or_default();
                     *starts += 1 + evictions(&workload);
                     self.delete("", &workloads(), name(&workload)).await;
@@ -375,6 +380,9 @@ impl World {
             self.reinstate(worker).await;
             self.vacate(worker).await;
             self.stop(worker, "None").await;
+            for copy in self.copies(worker, &workloads()).await {
+                self.patch(worker, &workloads(), name(&copy), json!({"spec": {"active": true}})).await;
+            }
         }
         for (worker, cpus) in self.script.workers.clone() {
             self.set_quota(worker, cpus).await;
