@@ -17,6 +17,11 @@ fn cpus(workload: &DynamicObject) -> u64 {
     workload.data["spec"]["podSets"][0]["count"].as_u64().unwrap_or(1)
 }
 
+/// What it holds of the quota: pods that have ended have given back theirs.
+fn held(workload: &DynamicObject) -> u64 {
+    cpus(workload) - workload.data["status"]["reclaimablePods"][0]["count"].as_u64().unwrap_or_default()
+}
+
 fn holds_quota(workload: &DynamicObject) -> bool {
     is_true(workload, "QuotaReserved") && !is_true(workload, "Finished")
 }
@@ -57,7 +62,7 @@ impl World {
         // As in Kueue, a deactivated Workload counts no longer, also before its pods have stopped.
         let counts =
             |workload: &&DynamicObject| holds_quota(workload) && workload.data["spec"]["active"] != false;
-        let used: u64 = all.iter().filter(counts).map(cpus).sum();
+        let used: u64 = all.iter().filter(counts).map(held).sum();
         // What was admitted before a cut keeps its quota.
         let most = self.quotas[0].max(self.quotas[1]).max(self.used.replace(used));
         if used > most {
@@ -118,7 +123,7 @@ impl World {
     pub(crate) async fn broken_at_rest(&self) -> Vec<String> {
         let mut problems = self.unconnected().await;
         let all = self.list("", &workloads()).await;
-        let used: u64 = all.iter().filter(|workload| holds_quota(workload)).map(cpus).sum();
+        let used: u64 = all.iter().filter(|workload| holds_quota(workload)).map(held).sum();
         let mut free = BTreeMap::new();
         for (worker, cpus_there) in &self.script.workers {
             let used: u64 =
