@@ -58,9 +58,10 @@ pub(crate) fn objects(
 }
 
 impl Connection {
-    /// The cluster of a kubeconfig.
+    /// The cluster of a kubeconfig. A request may take half a minute.
     pub(crate) fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
-        Self { kubeconfig, context, user: None, groups: Vec::new(), request_timeout: Duration::ZERO }
+        let request_timeout = Duration::from_secs(30);
+        Self { kubeconfig, context, user: None, groups: Vec::new(), request_timeout }
     }
 
     /// A client of the cluster, and the version of its API server.
@@ -131,12 +132,13 @@ impl Connection {
     }
 }
 
-fn listed(names: &[&str]) -> String {
+/// Names in one line.
+pub(crate) fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 /// Reads one file.
-fn read(file: &Path) -> Result<Kubeconfig> {
+pub(crate) fn read(file: &Path) -> Result<Kubeconfig> {
     let about = || format!("cannot read the kubeconfig {}", file.display());
     File::open(file).with_context(about)?;
     Kubeconfig::read_from(file).with_context(about)

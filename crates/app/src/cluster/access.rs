@@ -6,13 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::ByteString;
 use kube::Client;
-use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::PAUSE;
 use super::manifests::{ACCOUNT, TOKEN};
-use crate::connection::{objects, resource};
+use crate::connection::{listed, objects, read, resource};
 use crate::visibility::told;
 
 /// How long the worker may take to write the token into its Secret.
@@ -23,14 +22,16 @@ pub(super) type Address = Value;
 
 /// The address of the API server of a kubeconfig, with its certificate in place.
 pub(super) fn address(file: &Path, context: Option<&str>, server: Option<&str>) -> Result<Address> {
-    let config = Kubeconfig::read_from(file)
-        .with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
+    let config = read(file)?;
     let context = context.or(config.current_context.as_deref());
     let context =
         context.ok_or_else(|| anyhow!("{} has no current context: set --context", file.display()))?;
     let known = config.contexts.iter().find(|known| known.name == context);
     let name = known.and_then(|known| Some(&known.context.as_ref()?.cluster));
-    let name = name.ok_or_else(|| anyhow!("{} has no context {context}", file.display()))?;
+    let name = name.ok_or_else(|| {
+        let names: Vec<&str> = config.contexts.iter().map(|known| known.name.as_str()).collect();
+        anyhow!("{} has no context {context}; it has {}", file.display(), listed(&names))
+    })?;
     let found = config.clusters.iter().find(|known| known.name == *name);
     let cluster = found.and_then(|found| found.cluster.clone());
     let cluster = cluster.ok_or_else(|| anyhow!("{} has no cluster {name}", file.display()))?;
@@ -126,7 +127,7 @@ mod tests {
         let other = super::address(file.path(), None, Some("https://other.example")).unwrap();
         assert_eq!(other["server"], "https://other.example");
         let error = super::address(file.path(), Some("b"), None).unwrap_err().to_string();
-        assert!(error.ends_with("has no context b"), "{error}");
+        assert!(error.ends_with("has no context b; it has a"), "{error}");
     }
 
     #[test]

@@ -68,10 +68,12 @@ fn pending(wait: &PendingStatus, is_actual: bool) -> Vec<String> {
 }
 
 fn holds(places: &WorkloadPlaces, mode: Mode) -> Vec<String> {
-    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, awaits_places } = places;
+    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, cluster, asked, awaits_places } =
+        places;
     let since = since.map_or_else(String::new, |since| format!(" since {since}"));
+    let place = cluster.as_ref().map_or_else(String::new, |cluster| format!(" in cluster {cluster}"));
     let first = match (mode, is_admitted) {
-        (Mode::Actual, true) => format!("is admitted{since}"),
+        (Mode::Actual, true) => format!("is admitted{since}{place}"),
         (Mode::Actual, false) if awaits_places.is_some() => {
             format!("holds quota{since} and waits for places of its pods")
         }
@@ -86,6 +88,9 @@ fn holds(places: &WorkloadPlaces, mode: Mode) -> Vec<String> {
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
         format!("check {name} is {state}{message}")
     }));
+    if !asked.is_empty() {
+        lines.push(format!("clusters asked for room: {}", asked.join(", ")));
+    }
     lines.extend(awaits_places.iter().filter(|lacks| !lacks.is_empty()).cloned());
     lines.extend(ends.map(|end| format!("must have ended at {end}")));
     lines
@@ -132,7 +137,8 @@ pub(super) fn value(report: &WorkloadReport) -> Value {
 }
 
 fn held(places: &WorkloadPlaces) -> Value {
-    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, awaits_places } = places;
+    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, cluster, asked, awaits_places } =
+        places;
     let state = if *is_admitted { "admitted" } else { "quota reserved" };
     let mut value = json!({"state": state, "podSets": pod_sets});
     if let Some(since) = since {
@@ -140,6 +146,12 @@ fn held(places: &WorkloadPlaces) -> Value {
     }
     if let Some(ends) = ends {
         value["ends"] = json!(ends.to_string());
+    }
+    if let Some(cluster) = cluster {
+        value["cluster"] = json!(cluster);
+    }
+    if !asked.is_empty() {
+        value["askedClusters"] = json!(asked);
     }
     if let Some(lacks) = awaits_places {
         value["awaitsPlaces"] = json!(lacks);

@@ -59,9 +59,15 @@ impl World {
     pub(crate) async fn broken_now(&self) -> Vec<String> {
         let mut problems = self.ledger.problems();
         let all = self.list("", &workloads()).await;
-        // As in Kueue, a deactivated Workload counts no longer, also before its pods have stopped.
-        let counts =
-            |workload: &&DynamicObject| holds_quota(workload) && workload.data["spec"]["active"] != false;
+        // As in Kueue, a deactivated Workload counts no longer, also before its pods have stopped, and when it is activated meanwhile.
+        let is_deactivated = |workload: &DynamicObject| {
+            workload.data["spec"]["active"] == false
+                || condition(workload, "Evicted").is_some_and(|evicted| {
+                    evicted["status"] == "True"
+                        && evicted["reason"].as_str().is_some_and(|reason| reason.starts_with("Deactivated"))
+                })
+        };
+        let counts = |workload: &&DynamicObject| holds_quota(workload) && !is_deactivated(workload);
         let used: u64 = all.iter().filter(counts).map(held).sum();
         // What was admitted before a cut keeps its quota.
         let most = self.quotas[0].max(self.quotas[1]).max(self.used.replace(used));

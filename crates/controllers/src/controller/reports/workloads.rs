@@ -59,6 +59,10 @@ pub struct WorkloadPlaces {
     pub pod_sets: Vec<PodSetAssignment>,
     /// The admission checks that are not ready: name, state, message.
     pub open_checks: Vec<(String, String, String)>,
+    /// The cluster that runs it, if that is another one.
+    pub cluster: Option<String>,
+    /// The clusters that were asked for room for it, while none is chosen.
+    pub asked: Vec<String>,
     /// What its places lack, if they are all that it waits for; empty before they were planned.
     pub awaits_places: Option<String>,
 }
@@ -201,6 +205,8 @@ fn held(index: &Index, row: &WorkloadRow, status: &Status) -> WorkloadPlaces {
         open_checks: open
             .map(|check| (check.name.clone(), check.state.clone(), check.message.clone()))
             .collect(),
+        cluster: status.cluster_name.clone(),
+        asked: status.nominated_cluster_names.clone(),
         awaits_places: status.awaits_places().then(lacks),
     }
 }
