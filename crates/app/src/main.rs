@@ -55,7 +55,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 struct Cli {
     /// Log filter: `level` or `target=level,…`. Default: warnings; of `muster controller` also its decisions
     /// (`decision=info`) and who leads (`leadership=info`).
-    #[arg(long, global = true, env = "MUSTER_LOG", value_name = "FILTER")]
+    #[arg(long, global = true, env = "MUSTER_LOG", value_name = "FILTER", value_parser = log_filter)]
     log: Option<EnvFilter>,
     /// Log format.
     #[arg(long, global = true, env = "MUSTER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
@@ -120,6 +120,13 @@ impl Command {
 enum LogFormat {
     Text,
     Json,
+}
+
+/// A log filter. What it does not understand is an error, not left out.
+fn log_filter(text: &str) -> Result<EnvFilter, String> {
+    let why =
+        |error| format!("{error}; write a level (error, warn, info, debug, trace), or `target=level,…`");
+    EnvFilter::builder().parse(text).map_err(why)
 }
 
 #[tokio::main]

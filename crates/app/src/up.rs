@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long = "pools", value_name = "FILE")]
     pool_files: Vec<PathBuf>,
     /// Speed-up of the simulated components: divides their delays and the run times of their pods.
-    #[arg(long, default_value_t = 1.0, value_name = "N")]
+    #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = speed)]
     speed: f64,
     /// Install the AppWrapper CRD of this API group only; may be repeated. Default: mcad.ibm.com and
     /// workload.codeflare.dev.
@@ -127,6 +127,12 @@ pub(crate) struct Args {
     /// Seed of generated names and of all random choices of the simulated components.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
+}
+
+/// A speed-up.
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
+    speed.ok_or_else(|| "it is no number above 0; write a factor, such as 10 or 0.5".into())
 }
 
 /// An IP address or a host name, with a port.

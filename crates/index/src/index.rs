@@ -39,7 +39,7 @@ mod pod_placement;
 mod pod_rules;
 mod quotas;
 mod recovery;
-mod references;
+pub(crate) mod references;
 mod replacement;
 mod unschedulable;
 mod wanted_pods;

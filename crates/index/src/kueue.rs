@@ -7,6 +7,7 @@
 //! - `places`: the places of their pods in the plan, in the status, and in the pods; `ranks`: which pod goes to which place;
 //! - `seats`: the nodes where pods are counted whose domains are broader than a node;
 //! - `slices`: Workloads that continue others with more pods;
+//! - `claims`: the persistent volume claims of Workloads;
 //! - `blocked_admission`: Workloads that wait until the pods of others are ready;
 //! - `blockers`: why Workloads cannot be queued;
 //! - `figures`: whether queues are active, and the figures of their status.
@@ -15,6 +16,7 @@
 
 mod blocked_admission;
 mod blockers;
+mod claims;
 mod failed_nodes;
 mod figures;
 mod places;
@@ -166,6 +168,8 @@ pub(crate) struct Kueue {
     checks: BTreeMap<String, AdmissionCheck>,
     /// By uid.
     workloads: BTreeMap<String, WorkloadRow>,
+    /// The uids of Workloads that use persistent volume claims and have not ended.
+    claiming: BTreeSet<String>,
     /// The uids of the slices of a job, by namespace and name of the first one.
     by_chain: BTreeMap<(String, String), BTreeSet<String>>,
     /// The uids of Workloads that replace another one, by its namespace and name.

@@ -239,7 +239,7 @@ impl fmt::Display for Cause {
                         1 => ("has", "eligible node"),
                         _ => ("have", "eligible nodes"),
                     };
-                    return write!(f, "{nodes} {eligible} {have} {all} in all");
+                    return write!(f, "{nodes} {eligible} {have} {all} together");
                 };
                 let eligible = if *nodes == 1 { "eligible node" } else { "eligible nodes" };
                 let (free, resource) = (free.amount_text(), &capacity.resource);
@@ -363,7 +363,7 @@ impl Basis {
     fn text(self) -> &'static str {
         match self {
             Self::Free => " free",
-            Self::Empty => " in all",
+            Self::Empty => " even when empty",
         }
     }
 }

@@ -243,5 +243,6 @@ pub(crate) fn shortfall(
         needs: quantity(needs),
         available: available.filter(|_| needs <= potential).map(|left| quantity(left.max(0))),
         potential: quantity(potential),
+        own: quantity(world.forest().subtree_quota(node, of).max(0)),
     }
 }

@@ -44,8 +44,7 @@ async fn a_condensed_spec_waits_for_two_gpus_on_one_node_and_its_status_says_so(
     let _controller = cluster.controller();
     cluster.submit(example("aw-condensed.yaml")).await;
     let status = cluster.wait_state(Group::Mcad, "raycluster-glue", "Pending", "HeadOfLine").await;
-    let reason =
-        "can never start on these nodes: worker: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 in all";
+    let reason = "can never start on these nodes: worker: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 even when empty";
     let filled = "filled in: apiVersion ray.io/v1, name raycluster-glue, headGroupSpec.template.spec around its containers, \
         container name ray-head, workerGroupSpecs[0].template.spec around its containers, container name ray-worker, \
         workerGroupSpecs[0].groupName worker";

@@ -7,6 +7,7 @@ use crate::common::gang_pods::{cordon, evict, host, nodes, pods, run};
 use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running, gang_pods};
+use crate::references::bound_claim;
 use controllers::{Config, FailedNodeRules, Kueue, KueueOptions, KueueRules};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -99,6 +100,48 @@ async fn a_job_starts_if_every_pod_has_a_node_and_its_pods_go_there() {
     }
     workload_of(&cluster, "train", |workload| is(workload, "Finished", "True", "Succeeded")).await;
     running(&cluster, "next").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_waits_for_its_claim_and_gets_places_where_the_volume_is() {
+    let cluster = cluster_of(&[&["a"], &["b"]]).await;
+    for node in ["a", "b"] {
+        gang_pods::patch_node(&cluster, node, &json!({"metadata": {"labels": {"zone": node}}})).await;
+    }
+    let _controller = controller(&cluster);
+    let with_claim = |name: &str| {
+        let mut job = pairs(name, 1);
+        let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": name}});
+        job["spec"]["template"]["spec"]["volumes"] = json!([volume]);
+        job
+    };
+    let is_told = |workload: &DynamicObject| {
+        let told = condition(workload, "QuotaReserved").map(|known| known["message"].clone());
+        told == Some("main: claim x does not exist in namespace default: create it".into())
+    };
+    submit_job(&cluster, with_claim("x")).await;
+    workload_of(&cluster, "x", is_told).await;
+    for (claim, node) in [("x", "b"), ("y", "a")] {
+        bound_claim(&cluster, claim, node).await;
+        if claim == "y" {
+            submit_job(&cluster, with_claim("y")).await;
+        }
+        let job = running(&cluster, claim).await;
+        create_pod(&cluster, &job, &format!("{claim}-1")).await;
+        assert_eq!(host(&cluster, &format!("{claim}-1")).await, node);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_counts_for_nothing_in_a_queue_whose_pods_get_no_places() {
+    let cluster = cluster_of(&[&["a"]]).await;
+    let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
+    let _controller = cluster.start(cluster.client.clone(), Config { kueue, jobs, ..Config::default() });
+    let mut job = pairs("x", 1);
+    let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "x"}});
+    job["spec"]["template"]["spec"]["volumes"] = json!([volume]);
+    submit_job(&cluster, job).await;
+    running(&cluster, "x").await;
 }
 
 #[tokio::test(start_paused = true)]

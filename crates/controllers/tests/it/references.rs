@@ -48,7 +48,7 @@ fn with_claim(claim: &str) -> Value {
 }
 
 /// A claim that is bound to a volume in this zone.
-async fn bound_claim(cluster: &Cluster, name: &str, zone: &str) {
+pub(crate) async fn bound_claim(cluster: &Cluster, name: &str, zone: &str) {
     bound_claim_of_mode(cluster, name, zone, "ReadWriteMany").await;
 }
 

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use api::volumes::ClaimUses;
 use model::{Constraints, PodSet, Term};
 
 use super::Index;
 use crate::mutators::MutatorChange;
 use crate::phase::Phase;
-use crate::spec_summary::SpecSummary;
 use crate::translate;
 use crate::volumes::{ClaimQuery, VolumeObstacle};
 use crate::wire;
@@ -110,7 +110,9 @@ impl fmt::Display for ReferencedKind {
 impl Index {
     /// The kinds of objects that are to be watched because of the templates that exist.
     pub fn referenced_kinds(&self) -> BTreeSet<ReferencedKind> {
-        let of_claims = ReferencedKind::OF_CLAIMS.into_iter().filter(|_| !self.referrers.is_empty());
+        let of_claims = ReferencedKind::OF_CLAIMS
+            .into_iter()
+            .filter(|_| !self.referrers.is_empty() || self.has_claiming_workloads());
         let of_templates = ReferencedKind::MUTATORS.into_iter().chain([ReferencedKind::DaemonSets]);
         let of_workloads = [ReferencedKind::LimitRanges, ReferencedKind::RuntimeClasses];
         let of_workloads = of_workloads.into_iter().filter(|_| self.kueue.is_served);
@@ -207,6 +209,7 @@ impl Index {
             self.update_phase(&uid);
             self.dirty.insert(uid);
         }
+        self.claims_of_workloads_changed();
     }
 
     /// Computes what references mean for a wrapper. Returns whether this changed.
@@ -234,27 +237,45 @@ impl Index {
 
     /// What references mean for a wrapper, and the constraints of the pod sets with claims.
     fn references_of(&self, wrapper: &Wrapper) -> (References, Vec<Option<Constraints>>) {
+        let sets = wrapper.summary.templates.iter().zip(wrapper.summary.pod_sets.iter());
+        let sets = sets.map(|(template, set)| ClaimSet {
+            name: &set.name,
+            pods: set.count,
+            uses: &template.claims,
+            constraints: &template.planned.constraints,
+        });
+        let sets: Vec<ClaimSet<'_>> = sets.collect();
+        let (mut references, constraints) =
+            self.claims_of(&wrapper.key.namespace, &sets, &wrapper.summary.claims);
+        let namespace = &wrapper.key.namespace;
+        let exclusive = wrapper.summary.templates.iter();
+        let exclusive = exclusive.map(|template| self.volumes.exclusive(namespace, &template.claims));
+        references.exclusive = exclusive.collect();
+        (references, constraints)
+    }
+
+    /// What the claims of the pod sets of a gang mean for it, and the constraints of the pod sets with claims. `created`: the claims
+    /// that the gang itself creates, with their storage class.
+    pub(crate) fn claims_of(
+        &self,
+        namespace: &str,
+        sets: &[ClaimSet<'_>],
+        created: &BTreeMap<String, Option<String>>,
+    ) -> (References, Vec<Option<Constraints>>) {
         let mut references = References::default();
-        let users = claim_users(&wrapper.summary);
-        let constraints = wrapper.summary.templates.iter().zip(wrapper.summary.pod_sets.iter());
-        let constraints = constraints.map(|(template, set)| {
-            if template.claims.is_empty() || !self.are_listed(&set.name, &mut references) {
+        let users = claim_users(sets);
+        let constraints = sets.iter().map(|set| {
+            if set.uses.is_empty() || !self.are_listed(set.name, &mut references) {
                 return None;
             }
-            let query = ClaimQuery {
-                namespace: &wrapper.key.namespace,
-                uses: &template.claims,
-                pods: set.count,
-                users: &users,
-                wrapped: &wrapper.summary.claims,
-            };
-            match self.volumes.nodes(&query).map(|lists| with_volumes(&template.planned.constraints, &lists))
-            {
+            let query =
+                ClaimQuery { namespace, uses: set.uses, pods: set.pods, users: &users, wrapped: created };
+            match self.volumes.nodes(&query).map(|lists| with_volumes(set.constraints, &lists)) {
                 Ok(Some(constraints)) => Some(constraints),
                 Ok(None) => {
                     let text = format!("its node affinity and its volumes have more than {TERMS_MAX} terms");
                     references.unplanned.push(format!("{}: {text}", set.name));
-                    Some(template.planned.constraints.clone())
+                    Some(set.constraints.clone())
                 }
                 Err(VolumeObstacle::Problem(text)) => {
                     references.problems.push(format!("{}: {text}", set.name));
@@ -262,15 +283,11 @@ impl Index {
                 }
                 Err(VolumeObstacle::Unplanned(text)) => {
                     references.unplanned.push(format!("{}: {text}", set.name));
-                    Some(template.planned.constraints.clone())
+                    Some(set.constraints.clone())
                 }
             }
         });
         let constraints = constraints.collect();
-        let namespace = &wrapper.key.namespace;
-        let exclusive = wrapper.summary.templates.iter();
-        let exclusive = exclusive.map(|template| self.volumes.exclusive(namespace, &template.claims));
-        references.exclusive = exclusive.collect();
         (references, constraints)
     }
 
@@ -293,12 +310,24 @@ fn uses_claims(wrapper: &Wrapper) -> bool {
     wrapper.summary.templates.iter().any(|template| !template.claims.is_empty())
 }
 
+/// The claims of a pod set.
+pub(crate) struct ClaimSet<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// The number of its pods.
+    pub(crate) pods: u32,
+    /// The claims that they use.
+    pub(crate) uses: &'a ClaimUses,
+    /// Where they may run without them.
+    pub(crate) constraints: &'a Constraints,
+}
+
 /// The number of pods of a gang that use each named claim.
-fn claim_users(summary: &SpecSummary) -> BTreeMap<String, u64> {
+fn claim_users(sets: &[ClaimSet<'_>]) -> BTreeMap<String, u64> {
     let mut users = BTreeMap::new();
-    for (template, set) in summary.templates.iter().zip(summary.pod_sets.iter()) {
-        for claim in &template.claims.named {
-            *users.entry(claim.clone()).or_default() += u64::from(set.count);
+    for set in sets {
+        for claim in &set.uses.named {
+            *users.entry(claim.clone()).or_default() += u64::from(set.pods);
         }
     }
     users

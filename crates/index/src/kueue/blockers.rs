@@ -6,6 +6,7 @@ use api::selector::LabelSelector;
 
 use super::WorkloadRow;
 use crate::Index;
+use crate::index::references::References;
 use crate::similar::similar;
 
 /// Why a Workload cannot be queued.
@@ -30,6 +31,15 @@ pub enum BlockerKind {
     Invalid,
     /// An annotation names controllers that hold it back.
     Gated,
+}
+
+impl Blocker {
+    /// Why the claims of a Workload keep its pods from starting.
+    pub(super) fn of_claims(claims: &References) -> Option<Self> {
+        let problems = claims.problems.join("; ");
+        let is_clear = problems.is_empty();
+        (!is_clear).then_some(Self { text: problems, remedy: None, kind: BlockerKind::Missing })
+    }
 }
 
 impl Index {

@@ -201,15 +201,20 @@ impl Index {
                 UndeclaredResources::Reject
             },
             admission_fair_sharing: sharing,
-            places_pods: match queue.metadata.annotations.get(PLACE_PODS).map(String::as_str) {
-                Some("true") => true,
-                Some("false") => false,
-                _ => self.kueue.rules.places_pods,
-            },
+            places_pods: self.places_pods(&queue),
         };
         self.world.apply_deferred(Event::QuotaUpserted(node));
         self.world.apply_deferred(Event::QueueUpserted(published));
         self.cluster_queue_changed(name);
+    }
+
+    /// Whether the pods of a queue get places.
+    pub(super) fn places_pods(&self, queue: &ClusterQueue) -> bool {
+        match queue.metadata.annotations.get(PLACE_PODS).map(String::as_str) {
+            Some("true") => true,
+            Some("false") => false,
+            _ => self.kueue.rules.places_pods,
+        }
     }
 
     /// Updates all Workloads of a queue, and its status and those of its local queues.

@@ -253,6 +253,7 @@ impl Index {
         if let Some(row) = self.kueue.workloads.get_mut(&uid) {
             row.phase = phase.unwrap_or_default();
         }
+        self.note_claims(&uid);
         self.note_slices(&uid, true);
         self.publish_slices(&uid);
     }
@@ -335,6 +336,7 @@ impl Index {
             self.kueue.by_name.remove(&key);
         }
         self.kueue.dirty_workloads.remove(uid);
+        self.kueue.claiming.remove(uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
         self.publish_pods_of(row.namespace(), row.slice_name());
         self.note_pods_ready(uid);
@@ -390,7 +392,12 @@ impl Index {
         if row.is_withheld() || self.awaits_replaced_slice(row) {
             return WorkloadPhase::Inactive;
         }
-        match self.workload_blocker(row) {
+        let blocker = self.workload_blocker(row);
+        let claims = self.claims_of_workload(row).filter(|_| blocker.is_none());
+        if claims.as_ref().is_some_and(|(claims, _)| claims.is_unlisted) {
+            return WorkloadPhase::Inactive;
+        }
+        match blocker.or_else(|| Blocker::of_claims(&claims?.0)) {
             Some(blocker) => WorkloadPhase::Inadmissible(blocker),
             None if matches!(row.phase, WorkloadPhase::Nominated(_)) => row.phase.clone(),
             None if row.phase == WorkloadPhase::AwaitsPods && self.is_admission_blocked() => {
@@ -424,6 +431,7 @@ impl Index {
         let queue_name = queue.to_owned();
         let (pod_sets, replaces) =
             self.increase(row).map_or((row.planned_pod_sets(), None), |(sets, of)| (sets, Some(of)));
+        let pod_sets = self.with_claims(row, pod_sets);
         let pod_sets = self.with_implied_topology(&queue_name, pod_sets);
         let meta = &row.object.metadata;
         let local_queue = local_queue_name(&meta.namespace, &row.object.spec.queue_name);

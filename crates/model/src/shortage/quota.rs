@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::amount::Amount;
 use crate::node::Taint;
 use crate::quantity::Quantity;
 
@@ -98,6 +99,8 @@ pub enum QuotaCause {
         available: Option<Quantity>,
         /// The potentially available quota, if no other node used anything.
         potential: Quantity,
+        /// The quota of the node itself, without what it may borrow.
+        own: Quantity,
     },
 }
 
@@ -128,7 +131,7 @@ impl fmt::Display for QuotaCause {
             Self::TopologyOnly { pod_set, flavor } => {
                 write!(f, "{pod_set}: flavor {flavor} takes only pods with a topology request")
             }
-            Self::Short { quota, flavor, needs, available, potential } => {
+            Self::Short { quota, flavor, needs, available, potential, own } => {
                 write!(f, "needs {needs}")?;
                 if let Some(flavor) = flavor {
                     write!(f, " in flavor {flavor}")?;
@@ -140,10 +143,16 @@ impl fmt::Display for QuotaCause {
                             "; quota {quota} has {} of at most {} left",
                             left.amount_text(),
                             potential.amount_text()
-                        )
+                        )?;
                     }
-                    None => write!(f, "; quota {quota} has at most {}", potential.amount_text()),
+                    None => write!(f, "; quota {quota} has at most {}", potential.amount_text())?,
                 }
+                let borrowed = potential.amount.0.saturating_sub(own.amount.0);
+                if borrowed <= 0 {
+                    return Ok(());
+                }
+                let borrowed = Quantity::new(&own.resource, Amount(borrowed));
+                write!(f, " ({} of its own, {} to borrow)", own.amount_text(), borrowed.amount_text())
             }
         }
     }

@@ -92,8 +92,8 @@ fn a_gang_of_a_million_pods_is_decided_like_a_gang_of_one() {
          pending  most     queue=mine main 4294967295x cpu=1m",
         &expect![[r#"
             fits  preempt  y(reclaimed): main on a-1*400000,a-2*600000
-            never  never  needs 2000 cpu; quota mine has at most 1010
-            most  never  needs 4294967295m cpu; quota mine has at most 1010
+            never  never  needs 2000 cpu; quota mine has at most 1010 (1000 of its own, 10 to borrow)
+            most  never  needs 4294967295m cpu; quota mine has at most 1010 (1000 of its own, 10 to borrow)
         "#]],
     );
 }
@@ -132,7 +132,7 @@ fn overflowing_sums_cause_no_useless_preemption() {
          pending  h        queue=two priority=5 main 1x cpu=9223372036854775
          pending  i        queue=three priority=5 main 1x cpu=1",
         &expect![[r#"
-            g  never  needs 9223372036854775807m cpu; quota one has at most 9223372036854775807m
+            g  never  needs 9223372036854775807m cpu; quota one has at most 9223372036854775807m (9223372036854775 of its own, 807m to borrow)
             i  wait  main: needs 1 cpu on one node; the only eligible node has none free
             h  preempt  r(reclaimed): main on a
         "#]],
@@ -189,7 +189,7 @@ fn invalid_admission_fair_sharing_settings_still_give_an_order() {
             o1  admit  main on a
             o2  admit
             p1  admit  main on a
-            p2  never  main: needs 9223372036854775807m cpu on one node; 1 node has 4 in all
+            p2  never  main: needs 9223372036854775807m cpu on one node; 1 node has 4 even when empty
         "#]],
     );
 }

@@ -23,7 +23,7 @@ fn a_gang_within_nominal_quota_is_admitted_before_one_that_borrows() {
         &expect![[r#"
             m-1  admit  main on a
             m-2  admit  main on a
-            g-1  wait  needs 3 cpu; quota greedy has 2 of at most 8 left
+            g-1  wait  needs 3 cpu; quota greedy has 2 of at most 8 left (2 of its own, 6 to borrow)
         "#]],
     );
 }
@@ -52,7 +52,7 @@ fn with_fair_sharing_the_smaller_share_after_admission_is_admitted_first() {
             one-2  admit  main on a
             one-3  admit  main on a
             other-2  admit  main on a
-            one-4  wait  needs 2 cpu; quota one has 0 of at most 12 left
+            one-4  wait  needs 2 cpu; quota one has 0 of at most 12 left (0 of its own, 12 to borrow)
         "#]],
     );
 }
@@ -81,7 +81,7 @@ fn a_queue_of_weight_two_gets_twice_the_share() {
             two-3  admit  main on a
             one-2  admit  main on a
             two-4  admit  main on a
-            one-3  wait  needs 1 cpu; quota one has 0 of at most 6 left
+            one-3  wait  needs 1 cpu; quota one has 0 of at most 6 left (0 of its own, 6 to borrow)
         "#]],
     );
 }
@@ -112,7 +112,7 @@ fn shares_are_compared_at_every_level_of_the_cohort_tree() {
             ra-1  admit  main on a
             lb  admit  main on a
             ra-2  admit  main on a
-            la  wait  needs 1 cpu; quota left-a has 0 of at most 10 left
+            la  wait  needs 1 cpu; quota left-a has 0 of at most 10 left (0 of its own, 10 to borrow)
         "#]],
     );
 }
@@ -132,7 +132,7 @@ fn a_gang_that_does_not_fit_does_not_block_the_next_gang_of_its_queue() {
          pending  small    queue=one main 1x cpu=1
          pending  other-1  queue=other main 1x cpu=1",
         &expect![[r#"
-            wide  never  main: needs 5 cpu on one node; 2 nodes have 4 in all
+            wide  never  main: needs 5 cpu on one node; 2 nodes have 4 even when empty
             small  admit  main on a-1
             other-1  admit  main on a-1
         "#]],

@@ -77,7 +77,7 @@ fn slices_never_reduce_a_pod_set_below_its_minimum_count() {
          pending  four     main 8x cpu=1 min=3 topology:unconstrained slice:2=rack  more 1x cpu=1
          pending  odd      main 1x cpu=0 topology:unconstrained slice:2=rack group=g  more 9x cpu=1 min=0 topology:unconstrained group=g",
         &expect![[r#"
-            three  never  needs 6 cpu in total; 1 eligible node has 5 in all
+            three  never  needs 6 cpu in total; 1 eligible node has 5 together
             four  admit  main on a*4; more on a
             odd  wait  more: needs 1 cpu on one node; the only eligible node has none free
         "#]],

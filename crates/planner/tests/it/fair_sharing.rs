@@ -13,26 +13,26 @@ fn fair_sharing_preempts_until_shares_are_equal() {
         (
             "final-share",
             expect![[r#"
-            half  wait  needs 6 cpu; quota mine has 0 of at most 12 left
-            third  preempt  y3(fair-share): main on a
-            another  wait  needs 4 cpu; quota mine has 0 of at most 12 left
-        "#]],
+                half  wait  needs 6 cpu; quota mine has 0 of at most 12 left (0 of its own, 12 to borrow)
+                third  preempt  y3(fair-share): main on a
+                another  wait  needs 4 cpu; quota mine has 0 of at most 12 left (0 of its own, 12 to borrow)
+            "#]],
         ),
         (
             "initial-share",
             expect![[r#"
-            half  preempt  y2(fair-share), y3(fair-share): main on a
-            third  wait  needs 4 cpu; quota mine has 0 of at most 12 left
-            another  wait  needs 4 cpu; quota mine has 0 of at most 12 left
-        "#]],
+                half  preempt  y2(fair-share), y3(fair-share): main on a
+                third  wait  needs 4 cpu; quota mine has 0 of at most 12 left (0 of its own, 12 to borrow)
+                another  wait  needs 4 cpu; quota mine has 0 of at most 12 left (0 of its own, 12 to borrow)
+            "#]],
         ),
         (
             "final-or-initial-share",
             expect![[r#"
-            half  preempt  y2(fair-share), y3(fair-share): main on a
-            third  wait  needs 4 cpu; quota mine has 0 of at most 12 left
-            another  wait  needs 4 cpu; quota mine has 0 of at most 12 left
-        "#]],
+                half  preempt  y2(fair-share), y3(fair-share): main on a
+                third  wait  needs 4 cpu; quota mine has 0 of at most 12 left (0 of its own, 12 to borrow)
+                another  wait  needs 4 cpu; quota mine has 0 of at most 12 left (0 of its own, 12 to borrow)
+            "#]],
         ),
     ] {
         check(
@@ -122,7 +122,7 @@ fn shares_are_compared_below_the_lowest_common_ancestor() {
          pending  h        queue=blue-1 main 1x cpu=2",
         &expect![[r#"
             g  preempt  r3(fair-share): main on a
-            h  wait  needs 2 cpu; quota blue-1 has 0 of at most 12 left
+            h  wait  needs 2 cpu; quota blue-1 has 0 of at most 12 left (0 of its own, 12 to borrow)
         "#]],
     );
 }
@@ -142,8 +142,8 @@ fn nominal_quota_is_reclaimed_from_borrowers_and_priority_decides_the_rest() {
          pending  strong   charge=gold priority=10 main 1x cpu=4",
         &expect![[r#"
             strong  preempt  s1(reclaimed): main on a
-            owner  wait  needs 4 cpu; quota gold has 0 of at most 10 left
-            borrower  wait  needs 4 cpu; quota gold has 0 of at most 10 left
+            owner  wait  needs 4 cpu; quota gold has 0 of at most 10 left (4 of its own, 6 to borrow)
+            borrower  wait  needs 4 cpu; quota gold has 0 of at most 10 left (4 of its own, 6 to borrow)
         "#]],
     );
 }
@@ -183,7 +183,7 @@ fn each_quota_tree_preempts_by_its_own_rules() {
          pending  first    charge=bronze,north priority=5 main 1x cpu=8",
         &expect![[r#"
             both  preempt  lender(reclaimed), mate(in-queue): main on a
-            first  wait  needs 8 cpu; quota bronze has 0 of at most 8 left
+            first  wait  needs 8 cpu; quota bronze has 0 of at most 8 left (4 of its own, 4 to borrow)
         "#]],
     );
 }
@@ -228,10 +228,10 @@ fn a_victim_that_is_kept_after_all_does_not_justify_the_other_victims() {
         g  preempt  own(in-queue), y2(fair-share): main on a
         --
         g  admit  main on a
-        y2  wait  needs 4 cpu; quota yours has 2 of at most 12 left
+        y2  wait  needs 4 cpu; quota yours has 2 of at most 12 left (0 of its own, 12 to borrow)
         own  admit  main on a
         --
-        y2  wait  needs 4 cpu; quota yours has 0 of at most 12 left
+        y2  wait  needs 4 cpu; quota yours has 0 of at most 12 left (0 of its own, 12 to borrow)
     "#]]
     .assert_eq(&until_stable(&mut world));
 }
@@ -264,8 +264,8 @@ fn guaranteed_and_best_effort_queues_do_not_preempt_each_other_in_a_cycle() {
         --
         g1  admit  main on a
         g2  admit  main on a
-        a2  wait  needs 100m cpu; quota best-a has 0 of at most 300m left
-        b2  wait  needs 50m cpu; quota best-b has 0 of at most 300m left
+        a2  wait  needs 100m cpu; quota best-a has 0 of at most 300m left (0 of its own, 300m to borrow)
+        b2  wait  needs 50m cpu; quota best-b has 0 of at most 300m left (0 of its own, 300m to borrow)
         --
     "#]]
     .assert_eq(&until_stable(&mut world));
@@ -284,7 +284,7 @@ fn guaranteed_and_best_effort_queues_do_not_preempt_each_other_in_a_cycle() {
          pending  one-2      queue=one priority=9 at=3 main 1x cpu=50m",
     );
     expect![[r#"
-        one-2  wait  needs 50m cpu; quota one has 0 of at most 300m left
+        one-2  wait  needs 50m cpu; quota one has 0 of at most 300m left (150m of its own, 150m to borrow)
     "#]]
     .assert_eq(&until_stable(&mut world));
 }
@@ -307,7 +307,7 @@ fn an_older_victim_does_not_preempt_its_preemptor() {
         b2  preempt  low(while-borrowing): main on a
         --
         b2  admit  main on a
-        low  wait  needs 6 cpu; quota one has 0 of at most 12 left
+        low  wait  needs 6 cpu; quota one has 0 of at most 12 left (4 of its own, 8 to borrow)
         --
     "#]]
     .assert_eq(&until_stable(&mut world));
@@ -339,14 +339,14 @@ fn a_victim_that_terminates_first_is_not_readmitted_before_its_preemptor() {
     expect![[r#"
         p  preempt  a1(reclaimed), a2(reclaimed): main on a
         --
-        a1  wait  needs 3 cpu; quota lender has 0 of at most 6 left
+        a1  wait  needs 3 cpu; quota lender has 0 of at most 6 left (2 of its own, 4 to borrow)
         --
         p  admit  main on a
-        a1  wait  needs 3 cpu; quota lender has 2 of at most 6 left
-        a2  wait  needs 3 cpu; quota lender has 2 of at most 6 left
+        a1  wait  needs 3 cpu; quota lender has 2 of at most 6 left (2 of its own, 4 to borrow)
+        a2  wait  needs 3 cpu; quota lender has 2 of at most 6 left (2 of its own, 4 to borrow)
         --
-        a1  wait  needs 3 cpu; quota lender has 2 of at most 6 left
-        a2  wait  needs 3 cpu; quota lender has 2 of at most 6 left
+        a1  wait  needs 3 cpu; quota lender has 2 of at most 6 left (2 of its own, 4 to borrow)
+        a2  wait  needs 3 cpu; quota lender has 2 of at most 6 left (2 of its own, 4 to borrow)
     "#]]
     .assert_eq(&output.join("--\n"));
 }

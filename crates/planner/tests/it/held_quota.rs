@@ -28,16 +28,16 @@ fn the_first_gang_of_a_strict_queue_holds_its_unused_quota() {
     check(
         &world("reclaim=lower-priority", "strict reserves=none"),
         &expect![[r#"
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
-        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
-    "#]],
+            first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+            steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left (6 of its own, 8 to borrow)
+        "#]],
     );
     check(
         &world("", "strict reserves=none"),
         &expect![[r#"
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
-        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
-    "#]],
+            first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+            steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left (6 of its own, 8 to borrow)
+        "#]],
     );
 }
 
@@ -53,9 +53,9 @@ fn nothing_is_held_where_everything_can_be_reclaimed_or_others_may_pass() {
     check(
         &world("", "reserves=none"),
         &expect![[r#"
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
-        steals  admit  main 2x without node in default; no room: main: there is no node
-    "#]],
+            first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+            steals  admit  main 2x without node in default; no room: main: there is no node
+        "#]],
     );
 }
 
@@ -68,15 +68,15 @@ fn nothing_is_held_for_more_than_the_queue_owns_unless_it_may_preempt_while_it_b
     check(
         &large(""),
         &expect![[r#"
-            first  wait  needs 9 cpu in flavor default; quota one has 2 of at most 14 left
+            first  wait  needs 9 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
             steals  admit  main 2x without node in default; no room: main: there is no node
         "#]],
     );
     check(
         &large("reclaim=lower-priority borrowing"),
         &expect![[r#"
-            first  wait  needs 9 cpu in flavor default; quota one has 2 of at most 14 left
-            steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
+            first  wait  needs 9 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+            steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left (6 of its own, 8 to borrow)
         "#]],
     );
 }
@@ -102,8 +102,8 @@ fn held_quota_is_free_again_when_the_first_gang_is_gone() {
     text.push_str("first is gone\n");
     text.push_str(&step(&mut world));
     expect![[r#"
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
-        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
+        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left (6 of its own, 8 to borrow)
         first is gone
         steals  admit  main 2x without node in default; no room: main: there is no node
     "#]]
@@ -125,11 +125,11 @@ fn quota_stays_held_while_only_other_gangs_change() {
     text.push_str("late comes\n");
     text.push_str(&step(&mut world));
     expect![[r#"
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
-        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
+        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left (6 of its own, 8 to borrow)
         late comes
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
-        late  wait  needs 1 cpu in flavor default; quota two has 0 of at most 14 left
+        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+        late  wait  needs 1 cpu in flavor default; quota two has 0 of at most 14 left (6 of its own, 8 to borrow)
     "#]]
     .assert_eq(&text);
 }
@@ -158,11 +158,11 @@ fn a_preemption_elsewhere_gives_no_held_quota_away() {
     text.push_str(&step(&mut world));
     expect![[r#"
         steals  wait  with default: main: needs 1 cpu on one node; the only eligible node has none free
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
+        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
         urgent comes
         urgent  preempt  low: main on a
-        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
-        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
+        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left (8 of its own, 6 to borrow)
+        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left (6 of its own, 8 to borrow)
     "#]]
     .assert_eq(&text);
 }

@@ -25,9 +25,9 @@ fn queues_share_the_total_capacity_of_the_nodes() {
          pending  more     queue=two main 1x cpu=5
          pending  too      queue=two main 11x cpu=1",
         &expect![[r#"
-            much  never  needs 6 cpu; quota one has at most 5
-            more  wait  needs 5 cpu; quota two has 4 of at most 10 left
-            too  never  needs 11 cpu; quota two has at most 10
+            much  never  needs 6 cpu; quota one has at most 5 (0 of its own, 5 to borrow)
+            more  wait  needs 5 cpu; quota two has 4 of at most 10 left (0 of its own, 10 to borrow)
+            too  never  needs 11 cpu; quota two has at most 10 (0 of its own, 10 to borrow)
         "#]],
     );
 }

@@ -103,11 +103,11 @@ fn the_head_of_a_strict_queue_is_admitted_while_identical_gangs_wait_behind_it()
     world.apply(Event::GangUpserted(Gang { key, queued_at: Time(1_000_000), ..first }));
     output.push(step(&mut world));
     expect![[r#"
-        large  never  main: needs 2 cpu on one node; 1 node has 1 in all
+        large  never  main: needs 2 cpu on one node; 1 node has 1 even when empty
         behind  wait  waits behind default/large, which goes first in its queue
         --
         first  admit  main on a
-        large  never  main: needs 2 cpu on one node; 1 node has 1 in all
+        large  never  main: needs 2 cpu on one node; 1 node has 1 even when empty
         behind  wait  waits behind default/large, which goes first in its queue
     "#]]
     .assert_eq(&output.join("--\n"));

@@ -39,9 +39,9 @@ fn borrowing_is_bounded_by_the_lending_limits_of_other_queues() {
          pending  c        queue=two main 1x cpu=6
          pending  d        queue=two main 1x cpu=1",
         &expect![[r#"
-            a  never  needs 15 cpu; quota one has at most 14
+            a  never  needs 15 cpu; quota one has at most 14 (10 of its own, 4 to borrow)
             c  admit  main on a
-            d  wait  needs 1 cpu; quota two has 0 of at most 20 left
+            d  wait  needs 1 cpu; quota two has 0 of at most 20 left (10 of its own, 10 to borrow)
         "#]],
     );
 }
@@ -248,10 +248,10 @@ fn a_gang_is_charged_to_all_its_trees_or_to_none() {
          pending  k        charge=gold main 1x cpu=4 memory=0",
         &expect![[r#"
             g  admit  main on a
-            h  wait  needs 4 cpu; quota batch has 0 of at most 4 left
+            h  wait  needs 4 cpu; quota batch has 0 of at most 4 left (0 of its own, 4 to borrow)
             i  admit  main on a
-            j  wait  needs 16 cpu; quota gold has 0 of at most 16 left
-            k  wait  needs 4 cpu; quota gold has 0 of at most 16 left
+            j  wait  needs 16 cpu; quota gold has 0 of at most 16 left (8 of its own, 8 to borrow)
+            k  wait  needs 4 cpu; quota gold has 0 of at most 16 left (8 of its own, 8 to borrow)
         "#]],
     );
 }

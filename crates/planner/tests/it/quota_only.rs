@@ -58,7 +58,7 @@ fn a_queue_may_place_pods_in_quota_only_flavors() {
         &expect![[r#"
             fits  admit  main on a*2 in default
             waits  wait  with default: main: needs 2 cpu on one node; the only eligible node has none free
-            never  never  main: needs 8 cpu on one node; 1 node has 4 in all
+            never  never  main: needs 8 cpu on one node; 1 node has 4 even when empty
         "#]],
     );
 }
@@ -235,7 +235,7 @@ fn quota_may_count_other_amounts_than_nodes() {
             fits  wait  needs 4 credits in flavor one; quota team has 3 of at most 8 left
             short  wait  with one: main: needs 1 cpu on one node; the only eligible node has none free
             never  never  needs 9 credits in flavor one; quota team has at most 8
-            large  never  main: needs 5 cpu on one node; 1 node has 4 in all
+            large  never  main: needs 5 cpu on one node; 1 node has 4 even when empty
             plain  never  queue q has no quota for cpu
         "#]],
     );

@@ -145,8 +145,8 @@ fn lent_quota_is_reclaimed_from_borrowers() {
         (
             "reclaim=never",
             expect![[r#"
-            owner  wait  needs 6 cpu; quota mine has 0 of at most 16 left
-        "#]],
+                owner  wait  needs 6 cpu; quota mine has 0 of at most 16 left (10 of its own, 6 to borrow)
+            "#]],
         ),
         (
             "reclaim=lower-priority",
@@ -200,7 +200,7 @@ fn reclaim_leaves_a_borrower_its_nominal_quota() {
          pending  greedy   queue=mine main 1x cpu=6",
         &expect![[r#"
             fits  preempt  y3(reclaimed): main on a
-            greedy  wait  needs 6 cpu; quota mine has 0 of at most 10 left
+            greedy  wait  needs 6 cpu; quota mine has 0 of at most 10 left (6 of its own, 4 to borrow)
         "#]],
     );
 }
@@ -211,23 +211,23 @@ fn a_gang_that_borrows_reclaims_nothing_unless_borrow_within_cohort_allows_it() 
         (
             "",
             expect![[r#"
-        two-fit  wait  needs 6 cpu; quota mine has 0 of at most 12 left
-        one-fits  wait  needs 4 cpu; quota mine has 0 of at most 12 left
-    "#]],
+                two-fit  wait  needs 6 cpu; quota mine has 0 of at most 12 left (2 of its own, 10 to borrow)
+                one-fits  wait  needs 4 cpu; quota mine has 0 of at most 12 left (2 of its own, 10 to borrow)
+            "#]],
         ),
         (
             "borrowing",
             expect![[r#"
-        two-fit  preempt  four(while-borrowing), two(while-borrowing): main on a
-        one-fits  wait  needs 4 cpu; quota mine has 0 of at most 12 left
-    "#]],
+                two-fit  preempt  four(while-borrowing), two(while-borrowing): main on a
+                one-fits  wait  needs 4 cpu; quota mine has 0 of at most 12 left (2 of its own, 10 to borrow)
+            "#]],
         ),
         (
             "borrowing=3",
             expect![[r#"
-        two-fit  wait  needs 6 cpu; quota mine has 0 of at most 12 left
-        one-fits  preempt  two(while-borrowing): main on a
-    "#]],
+                two-fit  wait  needs 6 cpu; quota mine has 0 of at most 12 left (2 of its own, 10 to borrow)
+                one-fits  preempt  two(while-borrowing): main on a
+            "#]],
         ),
     ] {
         check(
@@ -305,7 +305,7 @@ fn quota_of_a_subtree_is_reclaimed_from_outside_of_it() {
          pending  h        queue=one priority=5 main 1x cpu=4",
         &expect![[r#"
             g  preempt  guest(reclaimed): main on a
-            h  wait  needs 4 cpu; quota one has 0 of at most 8 left
+            h  wait  needs 4 cpu; quota one has 0 of at most 8 left (0 of its own, 8 to borrow)
         "#]],
     );
 }

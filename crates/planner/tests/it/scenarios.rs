@@ -11,7 +11,7 @@ fn a_gang_that_fits_only_in_total_waits() {
         "node     gpu 2x   cpu=4 memory=32G nvidia.com/gpu=1
          pending  ray      declared:cpu=6 declared:memory=32G declared:nvidia.com/gpu=2  head 1x cpu=2 memory=8G  worker 1x cpu=4 memory=8G nvidia.com/gpu=2",
         &expect![[r#"
-            ray  never  worker: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 in all
+            ray  never  worker: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 even when empty
         "#]],
     );
 }
@@ -223,9 +223,9 @@ fn quantities_that_overflow_never_fit() {
          pending  i        declared:memory=9223372036854775807 declared:cpu=9223372036854775807 main 1x cpu=1
          pending  j        main 1x cpu=1",
         &expect![[r#"
-            g  never  main: needs 8191.9Pi memory on one node; 1 node has 8191.9Pi in all
-            h  never  main: needs 9223372036854775807m cpu on one node; 1 node has 9223372036854775807m in all
-            i  never  needs 8191.9Pi memory in total (declared); 1 eligible node has 8191.9Pi in all
+            g  never  main: needs 8191.9Pi memory on one node; 1 node has 8191.9Pi even when empty
+            h  never  main: needs 9223372036854775807m cpu on one node; 1 node has 9223372036854775807m even when empty
+            i  never  needs 8191.9Pi memory in total (declared); 1 eligible node has 8191.9Pi together
             j  admit  main on a
         "#]],
     );

@@ -24,7 +24,7 @@ fn each_queue_of_a_cohort_has_one_turn_in_a_round() {
         &expect![[r#"
             m-1  admit  main 1x without node in default; no room: main: there is no node
             g-1  admit  main 1x without node in default; no room: main: there is no node
-            m-2  wait  needs 2 cpu in flavor default; quota modest has 1 of at most 14 left
+            m-2  wait  needs 2 cpu in flavor default; quota modest has 1 of at most 14 left (6 of its own, 8 to borrow)
         "#]],
     );
 }
@@ -74,7 +74,7 @@ fn a_flavor_that_was_the_best_of_all_is_not_taken_back() {
          queue    q        quota=q when-can-borrow=try one,two:cpu
          pending  g        queue=q head 1x cpu=1 worker 1x cpu=3",
         &expect![[r#"
-            g  wait  needs 3 cpu in flavor one; quota q has at most 2. needs 3 cpu in flavor two; quota q has 2 of at most 3 left
+            g  wait  needs 3 cpu in flavor one; quota q has at most 2 (0 of its own, 2 to borrow). needs 3 cpu in flavor two; quota q has 2 of at most 3 left
         "#]],
     );
 }
@@ -113,9 +113,9 @@ fn a_gang_preempts_in_its_own_queue_only_within_what_the_queue_owns() {
     check(
         &world(""),
         &expect![[r#"
-        large  wait  needs 4 cpu in flavor default; quota team has 0 of at most 4 left
-        small  preempt  low(in-queue): main 2x without node in default
-    "#]],
+            large  wait  needs 4 cpu in flavor default; quota team has 0 of at most 4 left (2 of its own, 2 to borrow)
+            small  preempt  low(in-queue): main 2x without node in default
+        "#]],
     );
     check(
         &world("reclaim=lower-priority borrowing"),
@@ -153,7 +153,7 @@ fn a_gang_that_waits_for_the_victims_of_another_one_keeps_its_nomination() {
         --
         first  admit  main 1x without node in default; no room: main: there is no node
         second  admit  main 1x without node in default; no room: main: there is no node
-        borrower  wait  needs 4 cpu in flavor default; quota a has 2 of at most 4 left
+        borrower  wait  needs 4 cpu in flavor default; quota a has 2 of at most 4 left (2 of its own, 2 to borrow)
     "#]]
     .assert_eq(&output.join("--\n"));
 }
@@ -287,11 +287,11 @@ fn a_nominated_gang_takes_what_its_victims_have_left_although_another_one_waits_
         second  preempt  high(reclaimed): main 1x without node in default
         --
         first  admit  main 1x without node in default; no room: main: there is no node
-        mid  wait  needs 3 cpu in flavor default; quota b has 1 of at most 6 left
+        mid  wait  needs 3 cpu in flavor default; quota b has 1 of at most 6 left (2 of its own, 4 to borrow)
         --
         second  admit  main 1x without node in default; no room: main: there is no node
-        high  wait  needs 3 cpu in flavor default; quota b has 2 of at most 6 left
-        mid  wait  needs 3 cpu in flavor default; quota b has 2 of at most 6 left
+        high  wait  needs 3 cpu in flavor default; quota b has 2 of at most 6 left (2 of its own, 4 to borrow)
+        mid  wait  needs 3 cpu in flavor default; quota b has 2 of at most 6 left (2 of its own, 4 to borrow)
     "#]]
     .assert_eq(&output.join("--\n"));
 }

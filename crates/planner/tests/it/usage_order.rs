@@ -171,11 +171,11 @@ fn no_gang_is_admitted_ahead_of_the_head_by_usage_of_a_strict_queue() {
     world.apply(Event::UsageRestored { queue, local_queue, consumed, at: Time(1_000_000_000) });
     output.push_str(&step(&mut world));
     expect![[r#"
-        large  never  main: needs 3 cpu on one node; 1 node has 2 in all
+        large  never  main: needs 3 cpu on one node; 1 node has 2 even when empty
         small  wait  waits behind default/large, which goes first in its queue
         ben has consumed more than ann
         small  admit  main on a
-        large  never  main: needs 3 cpu on one node; 1 node has 2 in all
+        large  never  main: needs 3 cpu on one node; 1 node has 2 even when empty
     "#]]
     .assert_eq(&output);
 }

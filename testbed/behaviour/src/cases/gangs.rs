@@ -36,7 +36,7 @@ pub(super) async fn a_gang_that_fits_only_in_total_waits(fixture: &Fixture<'_>) 
     fixture.submit([declared]).await?;
     let why = fixture.wait_queued("trap").await?;
     ensure!(
-        why == "can never start on these nodes: job: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 in all",
+        why == "can never start on these nodes: job: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 even when empty",
         "its message is {why:?}"
     );
     fixture.keeps(POD, "no pod exists", <[_]>::is_empty).await?;

@@ -86,7 +86,7 @@ pub(super) async fn a_condensed_wrapper_waits_for_the_gpus_of_its_worker(
     fixture.submit([example("aw-condensed.yaml")?]).await?;
     let why = fixture.wait_event("raycluster-glue", "NeverFits").await?;
     ensure!(
-        why == "can never start on these nodes: worker: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 in all",
+        why == "can never start on these nodes: worker: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 even when empty",
         "its message is {why:?}"
     );
     fixture.keeps(POD, "the head does not start alone", <[_]>::is_empty).await?;

@@ -86,7 +86,7 @@ pub(super) async fn a_gang_that_can_never_fit_reports_it_and_blocks_no_other(
     fixture.submit([example("invalid/never-fits.yaml")?]).await?;
     let why = fixture.wait_event("never-fits", "NeverFits").await?;
     ensure!(
-        why == "can never start on these nodes: job: needs 1Ti memory on one node; 1 node has 64Gi in all",
+        why == "can never start on these nodes: job: needs 1Ti memory on one node; 1 node has 64Gi even when empty",
         "its message is {why:?}"
     );
     fixture.submit([wrap("next", [pod("next", "cpu=2")])]).await?;
