@@ -44,6 +44,8 @@ const GROUPS: [(&str, &str); 18] = [
 ];
 /// A further API group. It is a constant of its own to keep the array above short.
 const STORAGE: (&str, &str) = ("apis__storage.k8s.io__v1", "k8s.io/api/storage/v1");
+/// And another one.
+const FLOW_CONTROL: (&str, &str) = ("apis__flowcontrol.apiserver.k8s.io__v1", "k8s.io/api/flowcontrol/v1");
 /// Go packages that all groups use.
 const SHARED: [&str; 4] = [
     "k8s.io/apimachinery/pkg/apis/meta/v1",
@@ -80,7 +82,7 @@ pub(crate) fn generate(version: &str, out: &Path) -> anyhow::Result<()> {
 }
 
 fn groups() -> impl Iterator<Item = (&'static str, &'static str)> {
-    GROUPS.into_iter().chain([STORAGE])
+    GROUPS.into_iter().chain([STORAGE, FLOW_CONTROL])
 }
 
 fn packages() -> impl Iterator<Item = &'static str> {

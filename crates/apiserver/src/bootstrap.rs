@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// The system priority classes, the default cluster roles, and the service `kubernetes`.
+/// The system priority classes, the default cluster roles with what aggregates to them, the priority levels of requests, and the service
+/// `kubernetes`.
 pub(crate) fn objects() -> Vec<Value> {
     let mut all = vec![
         priority("system-cluster-critical", 2_000_000_000, "cluster"),
@@ -76,8 +77,60 @@ pub(crate) fn objects() -> Vec<Value> {
     edit.extend([secrets, part]);
     let mut admin = edit.clone();
     admin.push(access);
-    all.extend([role("admin", &json!(admin)), role("edit", &json!(edit)), role("view", &json!(view))]);
+    for (name, rules) in [("admin", admin), ("edit", edit), ("view", view)] {
+        let mut role = role(name, &json!(rules));
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{name}");
+        role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]});
+        all.push(role);
+    }
+    all.extend(priority_levels());
     all
+}
+
+/// The priority levels that kube-apiserver creates, with the schemas that are mandatory. They have no effect: no request waits.
+fn priority_levels() -> Vec<Value> {
+    const LEVELS: [(&str, u32, u32); 7] = [
+        ("system", 30, 33),
+        ("node-high", 40, 25),
+        ("leader-election", 10, 0),
+        ("workload-high", 40, 50),
+        ("workload-low", 100, 90),
+        ("global-default", 20, 50),
+        ("catch-all", 5, 0),
+    ];
+    let level = |(name, shares, lendable): (&str, u32, u32)| {
+        let response = if name == "catch-all" { "Reject" } else { "Queue" };
+        flow_control(
+            "PriorityLevelConfiguration",
+            name,
+            &json!({"type": "Limited", "limited": {
+            "nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": {"type": response}}}),
+        )
+    };
+    let mut all: Vec<Value> = LEVELS.map(level).into();
+    let exempt = json!({"type": "Exempt", "exempt": {}});
+    all.push(flow_control("PriorityLevelConfiguration", "exempt", &exempt));
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"], "namespaces": ["*"], "clusterScope": true}]);
+    let paths = json!([{"nonResourceURLs": ["*"], "verbs": ["*"]}]);
+    for (name, precedence, groups) in [
+        ("exempt", 1, &["system:masters"][..]),
+        ("catch-all", 10_000, &["system:unauthenticated", "system:authenticated"][..]),
+    ] {
+        let subjects: Vec<Value> =
+            groups.iter().map(|group| json!({"kind": "Group", "group": {"name": group}})).collect();
+        let rule = json!({"subjects": subjects, "resourceRules": everything, "nonResourceRules": paths});
+        all.push(flow_control(
+            "FlowSchema",
+            name,
+            &json!({"priorityLevelConfiguration": {"name": name},
+            "matchingPrecedence": precedence, "rules": [rule]}),
+        ));
+    }
+    all
+}
+
+fn flow_control(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
 fn labels() -> Value {

@@ -1,9 +1,10 @@
 //! Defaults of built-in kinds, and the fields that their create strategies set.
 //!
-//! This module dispatches by kind. Pods and pod templates are in `pod`, workloads in `workloads`, all other kinds in
-//! `cluster`.
+//! This module dispatches by kind. Pods and pod templates are in `pod`, workloads in `workloads`, API Priority and Fairness in
+//! `flow_control`, all other kinds in `cluster`.
 
 mod cluster;
+mod flow_control;
 mod pod;
 mod workloads;
 
@@ -50,6 +51,8 @@ pub(super) fn prepare(gvk: Gvk<'_>, new: &mut Value, _: Option<&Value>) {
         ("networking.k8s.io", "IngressClass") => cluster::ingress_class(new),
         ("storage.k8s.io", "StorageClass") => cluster::storage_class(new),
         ("discovery.k8s.io", "EndpointSlice") => cluster::endpoint_slice(new),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow_control::flow_schema(new),
+        ("flowcontrol.apiserver.k8s.io", _) => flow_control::priority_level(new),
         ("admissionregistration.k8s.io", _) => cluster::admission(gvk.kind, new),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => cluster::definition(new),
         _ => {}

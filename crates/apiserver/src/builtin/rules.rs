@@ -6,6 +6,7 @@
 mod cluster;
 mod container;
 mod definition;
+mod flow_control;
 mod jobs;
 mod pod;
 mod pod_update;
@@ -45,6 +46,8 @@ pub(super) fn check(gvk: Gvk<'_>, new: &Value, old: Option<&Value>, errors: &mut
         ("autoscaling", "HorizontalPodAutoscaler") => cluster::autoscaler(new, errors),
         ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(new, old, errors),
         ("coordination.k8s.io", "Lease") => cluster::lease(new, errors),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow_control::flow_schema(new, errors),
+        ("flowcontrol.apiserver.k8s.io", _) => flow_control::priority_level(new, errors),
         ("rbac.authorization.k8s.io", kind) => rbac::check(kind, new, old, errors),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::check(new, old, errors),
         (

@@ -28,6 +28,7 @@ const GROUPS: &[&str] = &[
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
     "resource.k8s.io",
 ];
 
@@ -332,7 +333,13 @@ fn workloads() -> Vec<ResourceBuilder> {
 fn policies() -> Vec<ResourceBuilder> {
     const RBAC: &str = "rbac.authorization.k8s.io/v1";
     const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+    const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io/v1";
     vec![
+        resource(FLOW_CONTROL, "FlowSchema", "flowschemas").cluster().status().generation(),
+        resource(FLOW_CONTROL, "PriorityLevelConfiguration", "prioritylevelconfigurations")
+            .cluster()
+            .status()
+            .generation(),
         resource(RBAC, "Role", "roles").names(NameRule::PathSegment).create_on_update(),
         resource(RBAC, "RoleBinding", "rolebindings").names(NameRule::PathSegment).create_on_update(),
         resource(RBAC, "ClusterRole", "clusterroles")

@@ -11,6 +11,8 @@ pub(super) fn printer(plural: &str) -> &'static Printer {
         "rolebindings" | "clusterrolebindings" => &BINDINGS,
         "priorityclasses" => &PRIORITY_CLASSES,
         "poddisruptionbudgets" => &DISRUPTION_BUDGETS,
+        "flowschemas" => &FLOW_SCHEMAS,
+        "prioritylevelconfigurations" => &PRIORITY_LEVELS,
         "leases" => &LEASES,
         "endpointslices" => &ENDPOINT_SLICES,
         "ingresses" => &INGRESSES,
@@ -88,6 +90,58 @@ const PRIORITY_CLASSES: Printer = Printer {
         ]
     },
 };
+
+const FLOW_SCHEMAS: Printer = Printer {
+    columns: &[
+        text("Name"),
+        text("PriorityLevel"),
+        integer("MatchingPrecedence"),
+        text("DistinguisherMethod"),
+        text("Age"),
+        text("MissingPL"),
+    ],
+    cells: |value, now| {
+        let conditions = object::items(value, &["status", "conditions"]);
+        let dangling = conditions.iter().find(|condition| condition["type"] == "Dangling");
+        vec![
+            name(value),
+            object::text(value, &["spec", "priorityLevelConfiguration", "name"]).into(),
+            count(value, &["spec", "matchingPrecedence"]),
+            or(value, &["spec", "distinguisherMethod", "type"], "<none>").into(),
+            age_of(value, now),
+            dangling.map_or("?", |condition| object::text(condition, &["status"])).into(),
+        ]
+    },
+};
+
+const PRIORITY_LEVELS: Printer = Printer {
+    columns: &[
+        text("Name"),
+        text("Type"),
+        text("NominalConcurrencyShares"),
+        text("Queues"),
+        text("HandSize"),
+        text("QueueLengthLimit"),
+        text("Age"),
+    ],
+    cells: |value, now| {
+        let queuing = |field: &str| limit(value, &["spec", "limited", "limitResponse", "queuing", field]);
+        vec![
+            name(value),
+            object::text(value, &["spec", "type"]).into(),
+            limit(value, &["spec", "limited", "nominalConcurrencyShares"]),
+            queuing("queues"),
+            queuing("handSize"),
+            queuing("queueLengthLimit"),
+            age_of(value, now),
+        ]
+    },
+};
+
+/// A number that may be missing.
+fn limit(value: &Value, path: &[&str]) -> Value {
+    object::int(value, path).map_or("<none>".into(), |number| number.to_string().into())
+}
 
 /// An integer or a percentage.
 fn amount(value: &Value, path: &[&str]) -> Value {
