@@ -1,4 +1,4 @@
-//! JSON paths of printer columns: fields, indices, wildcards and comparison filters.
+//! JSON paths of printer columns: fields and unions of them, indices, wildcards and comparison filters.
 //!
 //! The dialect of Kubernetes, not RFC 9535: paths have a leading dot and no `$`, and a missing field gives no result.
 
@@ -11,6 +11,8 @@ pub(crate) struct JsonPath(Vec<Step>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Field(String),
+    /// `['a','b']`: those of the fields that there are.
+    Fields(Vec<String>),
     Index(i64),
     All,
     /// `[?(@.path == "value")]`: the path below each item, the comparison, the value.
@@ -48,6 +50,7 @@ fn follow<'a>(path: &[Step], value: &'a Value) -> Vec<&'a Value> {
 fn advance<'a>(step: &Step, at: &'a Value) -> Vec<&'a Value> {
     match step {
         Step::Field(name) => at.get(name).into_iter().collect(),
+        Step::Fields(names) => names.iter().filter_map(|name| at.get(name)).collect(),
         Step::Index(index) => {
             let items = at.as_array().map(Vec::as_slice).unwrap_or_default();
             let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -127,8 +130,9 @@ fn bracket(text: &str) -> Option<Step> {
     if text == "*" {
         return Some(Step::All);
     }
-    if let Some(name) = unquoted(text) {
-        return Some(Step::Field(name));
+    if let Some(names) = text.split(',').map(|name| unquoted(name.trim())).collect::<Option<Vec<_>>>() {
+        let name = (names.len() == 1).then(|| names[0].clone());
+        return Some(name.map_or(Step::Fields(names), Step::Field));
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
         let (comparison, at) = filter
@@ -171,6 +175,8 @@ mod tests {
             (".spec.list[*]", json!([1, 2, 3])),
             (".spec.a\\.b", json!(["dotted"])),
             (".spec.map['x/y']", json!(["slash"])),
+            (".spec['none','size']", json!([3])),
+            (".spec['a.b', 'size']", json!(["dotted", 3])),
             (r#".status.conditions[?(@.type=="Ready")].status"#, json!(["True"])),
             (".status.conditions[?(@.type!='Ready')].status", json!(["False"])),
             (".status.conditions[?(@.code==7)].type", json!(["Ready"])),

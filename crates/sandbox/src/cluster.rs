@@ -17,7 +17,7 @@ mod store;
 pub(crate) use client::{Cluster, Delete, Error, Precondition};
 pub(crate) use definitions::install as install_definitions;
 pub(crate) use events::{EventKind, Recorder};
-pub(crate) use kinds::{Kind, Resource};
+pub(crate) use kinds::{Cached, Kind, Resource, labelled};
 pub(crate) use merge_patch::merge_patch;
 pub(crate) use queue::{Controller, Queue, run_controller};
 pub(crate) use reflector::reflect;

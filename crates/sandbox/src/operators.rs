@@ -1,11 +1,13 @@
 //! Simulations of operators: `JobSet` 0.12, the training operator 1.9 for its kinds of `kubeflow.org/v1`,
-//! `LeaderWorkerSet` 0.9, and the MPI operator 0.8.
+//! `LeaderWorkerSet` 0.9, and the MPI operator 0.8; and one operator for all other kinds of the table of jobs
+//! ([`any_job`]).
 //!
-//! Names, labels, status, conditions and Events of jobs and pods equal those of the operators. Not implemented: their
+//! Of the four, names, labels, status, conditions and Events of jobs and pods equal those of the operators. Not implemented: their
 //! Services, the variables and init containers for the network between pods, exclusive placement, rules of failure
 //! policies, elastic policies, and success policies of a `TFJob`. A `LeaderWorkerSet` owns its leaders, and each leader its
 //! workers, without `StatefulSets` between them; it has no subgroups, and its updates neither surge nor partition.
 
+mod any_job;
 mod crds;
 mod job_set;
 mod job_set_rules;
@@ -20,10 +22,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use self::training_rules::KINDS;
-use crate::cluster::{Counted, Kind, Resource};
+use crate::cluster::{Cached, Counted, Kind, Resource};
 use crate::wire::Meta;
 
-pub(crate) use crds::definitions;
+pub(crate) use any_job::{AnyJobs, operated};
+pub(crate) use crds::{definitions, definitions_of_jobs};
 pub(crate) use job_set::JobSets;
 pub(crate) use leader_worker_set::LeaderWorkerSets;
 pub(crate) use mpi_job::MpiJobs;
@@ -69,7 +72,9 @@ impl<const K: usize> Resource for Custom<K> {
         MPI_JOB => Kind::MPI_JOB,
         training => KINDS[training].kind,
     };
+}
 
+impl<const K: usize> Cached for Custom<K> {
     fn meta(&self) -> &Meta {
         &self.metadata
     }

@@ -4,6 +4,7 @@ mod wiring;
 
 use std::sync::Arc;
 
+use api::kueue::jobs::JobKind;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -37,9 +38,11 @@ pub struct Config {
     pub pools: Option<Vec<NodePool>>,
     /// Whether to install the KubeRay custom resources and run their operator.
     pub ray: bool,
-    /// Whether to install `JobSet`, `LeaderWorkerSet`, `MPIJob` and Kubeflow's training jobs and run their
-    /// operators.
+    /// Whether to install `JobSet`, `LeaderWorkerSet`, `MPIJob`, Kubeflow's training jobs and the other kinds of jobs that
+    /// Kueue has, and run their operators.
     pub operators: bool,
+    /// The kinds of jobs, beside those of Kueue's, whose definitions are installed and whose jobs the one operator for all kinds runs.
+    pub kinds: Vec<&'static JobKind>,
 }
 
 impl Default for Config {
@@ -54,13 +57,14 @@ impl Default for Config {
             pools: None,
             ray: true,
             operators: true,
+            kinds: Vec::new(),
         }
     }
 }
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { nodes, speed, seed, clock: _, logs: _, pools, ray, operators } = self;
+        let Self { nodes, speed, seed, clock: _, logs: _, pools, ray, operators, kinds } = self;
         f.debug_struct("Config")
             .field("nodes", &nodes.len())
             .field("speed", speed)
@@ -68,6 +72,7 @@ impl std::fmt::Debug for Config {
             .field("pools", pools)
             .field("ray", ray)
             .field("operators", operators)
+            .field("kinds", &kinds.len())
             .finish_non_exhaustive()
     }
 }
@@ -111,20 +116,24 @@ impl Sandbox {
         let mut wiring = Wiring::new(cluster, nodes, Pace::new(config.speed, config.seed));
         let definitions = wiring.definitions();
         let scales = config.pools.is_some();
-        let (nodes, autoscaler) =
-            wiring.components(config.logs, Operators { ray: config.ray, others: config.operators }, scales);
+        let kinds = if config.operators { operators::operated(&config.kinds) } else { Vec::new() };
+        let operators = Operators { ray: config.ray, others: config.operators };
+        let (nodes, autoscaler) = wiring.components(config.logs, operators, &kinds, scales);
         let mut resources = Vec::new();
         if config.ray {
             resources.extend(ray::definitions());
         }
         if config.operators {
             resources.extend(operators::definitions());
+            resources.extend(operators::definitions_of_jobs(&kinds));
         }
         definitions.0.synced().await;
         let installed =
             install_definitions(&wiring.cluster, &definitions.0, &definitions.1, &resources).await;
         installed.map_err(|error| StartError::Api("install the custom resources", Box::new(error)))?;
         wiring.watch_custom_resources();
+        let presets = wiring.presets().await;
+        presets.map_err(|error| StartError::Api("create the objects of an operator", Box::new(error)))?;
         let class = wiring.cluster.create_if_absent(StorageClass::KIND, "", &storage::default_class()).await;
         class.map_err(|error| StartError::Api("create the default storage class", Box::new(error)))?;
         for node in config.nodes {

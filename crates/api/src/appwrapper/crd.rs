@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::components::COMPONENTS_VERSION;
 use super::{Group, KIND, PLURAL, VERSION};
 
 /// Pattern of a Kubernetes quantity.
@@ -69,6 +70,61 @@ pub fn definition(group: Group, columns: Columns) -> Value {
             .collect();
     }
     definition
+}
+
+/// The CRD of `workload.codeflare.dev` with the version of its other controller beside it, whose objects are stored as they are. For
+/// a simulated cluster: a cluster has one of the two.
+pub fn definition_with_components(columns: Columns) -> Value {
+    let mut definition = definition(Group::Codeflare, columns);
+    let stored = &mut definition["spec"]["versions"][0];
+    let mut version = json!({
+        "name": COMPONENTS_VERSION,
+        "served": true,
+        "storage": false,
+        "schema": {"openAPIV3Schema": components_schema()},
+        "subresources": {"status": {}},
+    });
+    if let Some(columns) = stored.get("additionalPrinterColumns") {
+        version["additionalPrinterColumns"] = columns.clone();
+        // kubectl prints the columns of the newer version for the objects of both.
+        version["additionalPrinterColumns"][0]["jsonPath"] = ".status['state','phase']".into();
+    }
+    let spec = &mut stored["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    for (field, schema) in components_fields() {
+        spec["properties"][field] = schema;
+    }
+    if let Some(versions) = definition["spec"]["versions"].as_array_mut() {
+        versions.push(version);
+    }
+    definition
+}
+
+fn components_fields() -> [(&'static str, Value); 3] {
+    let component = json!({"type": "object", "description": "A wrapped object.", "required": ["template"],
+        "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"template": {"type": "object", "description": "The object.",
+            "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}});
+    [
+        ("components", array("The wrapped objects.", component)),
+        ("suspend", json!({"type": "boolean", "description": "Whether the wrapped objects do not exist."})),
+        ("managedBy", text("Controller of the object.")),
+    ]
+}
+
+fn components_schema() -> Value {
+    let mut spec = opaque("The wrapped objects.");
+    spec["properties"] =
+        components_fields().into_iter().map(|(field, schema)| (field.to_owned(), schema)).collect();
+    object(
+        "An AppWrapper contains Kubernetes objects, which are created together when they are admitted.",
+        json!({
+            "apiVersion": text("Group and version of this object."),
+            "kind": text("Kind of this object."),
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": opaque("Status, as reported by its controller."),
+        }),
+    )
 }
 
 fn schema() -> Value {

@@ -11,6 +11,7 @@ mod declared;
 mod injection;
 mod integration;
 pub mod leader_worker_sets;
+pub mod operator;
 mod pod_group;
 pub mod pods;
 mod ray;
@@ -34,6 +35,7 @@ pub use injection::{
     ELASTIC_GATE, Flavor, Injection, InjectionError, POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD,
 };
 pub use integration::{Finished, Integration, REFERENCED, Reference, ReferencedKind};
+pub use operator::Operator;
 pub use pod_group::{GROUP_PODS_MAX, Incomplete, Membership, PodGroup};
 
 use super::provisioning::PARAMETER_PREFIX;

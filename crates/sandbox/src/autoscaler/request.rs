@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::cluster::{Kind, Resource};
+use crate::cluster::{Cached, Kind, Resource};
 use crate::scheduler::effective;
 use crate::wire::{Condition, Meta, Pod, condition};
 
@@ -33,7 +33,9 @@ pub(super) struct RequestStatus {
 
 impl Resource for RequestObject {
     const KIND: Kind = Kind::PROVISIONING_REQUEST;
+}
 
+impl Cached for RequestObject {
     fn meta(&self) -> &Meta {
         &self.metadata
     }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::events::Recorder;
-use super::kinds::{Kind, Resource};
+use super::kinds::{Cached, Kind};
 use super::merge_patch::merge_patch;
 use super::room::{Counted, Room};
 use super::store::Store;
@@ -97,13 +97,13 @@ impl Cluster {
     }
 
     /// Creates an object and adds it to the store.
-    pub(crate) async fn create<K: Resource>(
+    pub(crate) async fn create<K: Cached>(
         &self,
         store: &Store<K>,
         ns: &str,
         body: &Value,
     ) -> Result<Arc<K>, Error> {
-        let created: K = self.send(Method::POST, K::KIND.collection(ns), Some(body)).await?;
+        let created: K = self.send(Method::POST, store.kind.collection(ns), Some(body)).await?;
         Ok(store.observe_write(created))
     }
 
@@ -121,40 +121,88 @@ impl Cluster {
         }
     }
 
-    pub(crate) async fn get(&self, kind: Kind, key: &Key) -> Result<Option<Value>, Error> {
-        match self.send(Method::GET, kind.path(key), None).await {
-            Ok(object) => Ok(Some(object)),
+    /// The path of the collection of a kind that the API server serves in this version.
+    pub(crate) async fn collection_of(
+        &self,
+        api_version: &str,
+        kind: &str,
+        ns: &str,
+    ) -> Result<Option<String>, Error> {
+        let root = if api_version.contains('/') { "/apis" } else { "/api" };
+        let path = format!("{root}/{api_version}");
+        let known: Value = match self.send(Method::GET, path.clone(), None).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            known => known?,
+        };
+        let is_it = |known: &&Value| {
+            known["kind"] == kind && known["name"].as_str().is_some_and(|name| !name.contains('/'))
+        };
+        let found = known["resources"].as_array().into_iter().flatten().find(is_it);
+        Ok(found.map(|found| {
+            let plural = found["name"].as_str().unwrap_or_default();
+            let scope = if found["namespaced"] == true { format!("/namespaces/{ns}") } else { String::new() };
+            format!("{path}{scope}/{plural}")
+        }))
+    }
+
+    /// The object at a path.
+    pub(crate) async fn get_at(&self, path: String) -> Result<Option<Value>, Error> {
+        match self.send(Method::GET, path, None).await {
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
+            object => object.map(Some),
         }
+    }
+
+    /// Creates an object in a collection.
+    pub(crate) async fn create_at(&self, collection: String, body: &Value) -> Result<(), Error> {
+        self.send::<Value>(Method::POST, collection, Some(body)).await.map(drop)
+    }
+
+    /// Deletes the object with this uid at a path, and what it owns. One that is gone is no error.
+    pub(crate) async fn delete_at(&self, path: String, uid: &Value) -> Result<(), Error> {
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid},
+            "propagationPolicy": "Background"});
+        match self.send::<Value>(Method::DELETE, path, Some(&body)).await {
+            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// See [`Room::pods`].
+    pub(crate) fn room(&self) -> i64 {
+        self.room.pods()
+    }
+
+    pub(crate) async fn get(&self, kind: Kind, key: &Key) -> Result<Option<Value>, Error> {
+        self.get_at(kind.path(key)).await
     }
 
     /// Sends a merge patch of an object. The precondition makes it fail with a conflict if the object was replaced or
     /// changed.
-    pub(crate) async fn patch<K: Resource>(
+    pub(crate) async fn patch<K: Cached>(
         &self,
         store: &Store<K>,
         meta: &Meta,
         patch: Value,
         precondition: Precondition,
     ) -> Result<Arc<K>, Error> {
-        self.patch_at(store, meta, K::KIND.path(&meta.key()), patch, precondition).await
+        self.patch_at(store, meta, store.kind.path(&meta.key()), patch, precondition).await
     }
 
     /// Sends a merge patch of the status of an object.
-    pub(crate) async fn patch_status<K: Resource>(
+    pub(crate) async fn patch_status<K: Cached>(
         &self,
         store: &Store<K>,
         meta: &Meta,
         status: Value,
         precondition: Precondition,
     ) -> Result<Arc<K>, Error> {
-        let path = format!("{}/status", K::KIND.path(&meta.key()));
+        let path = format!("{}/status", store.kind.path(&meta.key()));
         self.patch_at(store, meta, path, json!({ "status": status }), precondition).await
     }
 
     /// Writes the status of an object that has this one, if it is another one. An object that is gone needs none.
-    pub(crate) async fn change_status<K: Resource>(
+    pub(crate) async fn change_status<K: Cached>(
         &self,
         store: &Store<K>,
         meta: &Meta,
@@ -171,7 +219,7 @@ impl Cluster {
         }
     }
 
-    async fn patch_at<K: Resource>(
+    async fn patch_at<K: Cached>(
         &self,
         store: &Store<K>,
         meta: &Meta,
@@ -205,7 +253,7 @@ impl Cluster {
     }
 
     /// Deletes the object with this uid. An object that is already gone is no error.
-    pub(crate) async fn delete<K: Resource>(
+    pub(crate) async fn delete<K: Cached>(
         &self,
         store: &Store<K>,
         meta: &Meta,
@@ -221,7 +269,7 @@ impl Cluster {
             body["gracePeriodSeconds"] = json!(grace);
         }
         let key = meta.key();
-        match self.send::<Value>(Method::DELETE, K::KIND.path(&key), Some(&body)).await {
+        match self.send::<Value>(Method::DELETE, store.kind.path(&key), Some(&body)).await {
             Ok(left) => {
                 let terminating = left["metadata"]["deletionTimestamp"].is_string();
                 match decode_without_nulls::<K>(left) {
@@ -293,7 +341,7 @@ pub(crate) enum Precondition {
 }
 
 /// Whether the API server keeps the object after a delete request, because of a grace period or finalizers.
-fn survives_delete<K: Resource>(object: &K) -> bool {
+fn survives_delete<K: Cached>(object: &K) -> bool {
     let meta = object.meta();
     !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.is_some_and(|grace| grace > 0)
 }

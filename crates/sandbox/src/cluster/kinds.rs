@@ -1,5 +1,6 @@
 //! The kinds that components access: their API paths and the indexes of their stores.
 
+use api::kueue::jobs::operator::WRAPPER_LABEL;
 use serde::de::DeserializeOwned;
 
 use crate::ray;
@@ -19,6 +20,21 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
+    /// A kind of the table of jobs.
+    pub(crate) const fn of_jobs(kind: &api::kueue::jobs::JobKind) -> Self {
+        Self::namespaced(kind.api_version, kind.kind, kind.plural)
+    }
+
+    /// A kind of objects that describe pods of jobs.
+    pub(crate) const fn referenced(kind: &api::kueue::jobs::ReferencedKind) -> Self {
+        Self {
+            api_version: kind.api_version,
+            name: kind.kind,
+            plural: kind.plural,
+            namespaced: kind.is_namespaced,
+        }
+    }
+
     const fn namespaced(api_version: &'static str, name: &'static str, plural: &'static str) -> Self {
         Self { api_version, name, plural, namespaced: true }
     }
@@ -69,10 +85,8 @@ impl Kind {
     }
 }
 
-/// A kind that is watched and cached.
-pub(crate) trait Resource: DeserializeOwned + PartialEq + Send + Sync + 'static {
-    const KIND: Kind;
-
+/// An object that is watched and cached.
+pub(crate) trait Cached: DeserializeOwned + PartialEq + Send + Sync + 'static {
     fn meta(&self) -> &Meta;
 
     /// Adds the index keys of the object. Default: the uid of its controller.
@@ -83,11 +97,18 @@ pub(crate) trait Resource: DeserializeOwned + PartialEq + Send + Sync + 'static 
     }
 }
 
+/// An object of a single kind.
+pub(crate) trait Resource: Cached {
+    const KIND: Kind;
+}
+
 macro_rules! resource {
     ($($type:ty => $scope:ident($version:literal, $name:literal, $plural:literal);)*) => {
         $(impl Resource for $type {
             const KIND: Kind = Kind::$scope($version, $name, $plural);
+        }
 
+        impl Cached for $type {
             fn meta(&self) -> &Meta {
                 &self.metadata
             }
@@ -112,15 +133,22 @@ resource! {
         global("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
 }
 
+/// The index key of pods with a label that names their job.
+pub(crate) fn labelled(label: &str, namespace: &str, name: &str) -> String {
+    format!("{label}/{namespace}/{name}")
+}
+
 impl Resource for Pod {
     const KIND: Kind = Kind::namespaced("v1", "Pod", "pods");
+}
 
+impl Cached for Pod {
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 
     /// Indexed by controller uid, Job (`job/NAMESPACE/NAME`), node (`node/NAME`), claim
-    /// (`claim/NAMESPACE/NAME`) and Ray cluster (`ray/NAMESPACE/NAME`).
+    /// (`claim/NAMESPACE/NAME`), Ray cluster (`ray/NAMESPACE/NAME`) and AppWrapper ([`labelled`]).
     fn index(&self, add: &mut dyn FnMut(String)) {
         if let Some(owner) = self.metadata.controller() {
             add(owner.uid.clone());
@@ -136,6 +164,9 @@ impl Resource for Pod {
         }
         if let Some(cluster) = self.metadata.label("ray.io/cluster") {
             add(format!("ray/{}/{cluster}", self.metadata.namespace));
+        }
+        if let Some(wrapper) = self.metadata.label(WRAPPER_LABEL) {
+            add(labelled(WRAPPER_LABEL, &self.metadata.namespace, wrapper));
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::client::{Cluster, Error, decode_without_nulls};
-use super::kinds::Resource;
+use super::kinds::{Cached, Kind};
 use super::store::Store;
 
 /// Delay after a failure, so that an unavailable API server is not flooded with requests.
@@ -40,18 +40,18 @@ struct Bookmark {
 }
 
 /// Keeps the store in sync without end.
-pub(crate) async fn reflect<K: Resource>(cluster: Cluster, store: std::sync::Arc<Store<K>>) {
+pub(crate) async fn reflect<K: Cached>(cluster: Cluster, store: std::sync::Arc<Store<K>>) {
     loop {
         if let Err(error) = list_and_watch(&cluster, &store).await {
-            tracing::debug!(kind = K::KIND.plural, %error, "restarting the watch");
+            tracing::debug!(kind = store.kind.plural, %error, "restarting the watch");
             tokio::time::sleep(RETRY).await;
         }
     }
 }
 
 /// Returns when the watch has expired and a new list is needed.
-async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Result<(), Error> {
-    let collection = K::KIND.collection("");
+async fn list_and_watch<K: Cached>(cluster: &Cluster, store: &Store<K>) -> Result<(), Error> {
+    let collection = store.kind.collection("");
     let (mut items, mut next) = (Vec::new(), String::new());
     let mut version = loop {
         let text = cluster.get_text(&format!("{collection}?limit=2000{next}")).await?;
@@ -62,7 +62,7 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
             }
             Err(_) => parse(&text)?,
         };
-        items.extend(page.items.into_iter().filter_map(decode_leniently));
+        items.extend(page.items.into_iter().filter_map(|object| decode_leniently(store.kind, object)));
         if page.metadata.r#continue.is_empty() {
             break page.metadata.resource_version;
         }
@@ -89,7 +89,7 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
 }
 
 /// Applies one watch event to the store. Returns its resource version, or `None` when the watch has expired.
-fn apply_event<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Error> {
+fn apply_event<K: Cached>(line: &str, store: &Store<K>) -> Result<Option<String>, Error> {
     let (kind, object) = match serde_json::from_str::<WatchEvent<K>>(line) {
         Ok(line) if matches!(line.r#type.as_str(), "ADDED" | "MODIFIED" | "DELETED") => {
             (line.r#type, line.object)
@@ -107,7 +107,7 @@ fn apply_event<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<Strin
                 _ => {
                     let version =
                         line.object["metadata"]["resourceVersion"].as_str().unwrap_or("0").to_owned();
-                    match decode_leniently(line.object) {
+                    match decode_leniently(store.kind, line.object) {
                         Some(object) => (line.r#type, object),
                         None => return Ok(Some(version)),
                     }
@@ -126,11 +126,11 @@ fn apply_event<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<Strin
 
 /// Decodes an object that does not have the expected shape. Nulls are ignored; an object with any other mismatch is
 /// skipped.
-fn decode_leniently<K: Resource>(object: Value) -> Option<K> {
+fn decode_leniently<K: Cached>(kind: Kind, object: Value) -> Option<K> {
     let name = object["metadata"]["name"].clone();
     decode_without_nulls(object)
         .inspect_err(|error| {
-            tracing::warn!(kind = K::KIND.plural, %name, %error, "ignoring an object that cannot be decoded");
+            tracing::warn!(kind = kind.plural, %name, %error, "ignoring an object that cannot be decoded");
         })
         .ok()
 }

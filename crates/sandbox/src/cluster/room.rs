@@ -32,7 +32,7 @@ impl Room {
     }
 
     /// The number of pods that all nodes together hold.
-    fn pods(&self) -> i64 {
+    pub(super) fn pods(&self) -> i64 {
         let of = |node: &Arc<Node>| node.status.allocatable.get("pods").map_or(0, |pods| pods.ceil());
         self.nodes.all().iter().map(of).fold(self.pooled, i64::saturating_add).max(SMALL)
     }

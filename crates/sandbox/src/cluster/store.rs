@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
-use super::kinds::Resource;
+use super::kinds::{Cached, Kind, Resource};
 use crate::wire::Key;
 
 /// A change of one object. At least one of the states is set.
@@ -35,6 +35,7 @@ type Handler<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 ///
 /// Handlers run one at a time, under a lock. They must be fast and must not write to the same store.
 pub(crate) struct Store<K> {
+    pub(super) kind: Kind,
     inner: RwLock<Inner<K>>,
     handlers: OnceLock<Vec<Handler<K>>>,
     handler_lock: Mutex<()>,
@@ -50,7 +51,15 @@ struct Inner<K> {
 
 impl<K: Resource> Store<K> {
     pub(crate) fn new() -> Self {
+        Self::of(K::KIND)
+    }
+}
+
+impl<K: Cached> Store<K> {
+    /// A store of the objects of one of several kinds of the same type.
+    pub(crate) fn of(kind: Kind) -> Self {
         Self {
+            kind,
             inner: RwLock::new(Inner { objects: BTreeMap::new(), index: BTreeMap::new(), synced_version: 0 }),
             handlers: OnceLock::new(),
             handler_lock: Mutex::new(()),

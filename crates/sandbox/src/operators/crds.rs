@@ -1,6 +1,7 @@
 //! The `CustomResourceDefinition`s of the operators, written from scratch. Their schemas cover the fields that the
 //! operators read or default; all other fields are preserved.
 
+use api::kueue::jobs::JobKind;
 use serde_json::{Value, json};
 
 use super::training_rules::KINDS;
@@ -8,7 +9,24 @@ use super::{JobSet, LeaderWorkerSet, MpiJob};
 use crate::cluster::{Kind, Resource};
 use crate::wire::CustomResourceDefinition;
 
-/// All definitions.
+/// The definitions of kinds of jobs, and of what describes their pods.
+pub(crate) fn definitions_of_jobs(kinds: &[&'static JobKind]) -> Vec<Value> {
+    let of = |kind: &&JobKind| {
+        let operator = kind.integration.operator();
+        let columns = operator.map_or(&[][..], |operator| operator.columns()).iter();
+        let columns: Vec<Value> = columns.map(|(name, kind, path)| column(name, kind, path)).collect();
+        let fields = operator.map_or(Value::Null, |operator| operator.spec_fields());
+        let mut jobs = definition(Kind::of_jobs(kind), &columns, &fields, None);
+        let names = operator.map_or(&[][..], |operator| operator.short_names());
+        jobs["spec"]["names"]["shortNames"] = json!(names);
+        let others = kind.integration.references().iter();
+        let others = others.map(|other| definition(Kind::referenced(other), &[], &Value::Null, None));
+        std::iter::once(jobs).chain(others).collect::<Vec<_>>()
+    };
+    kinds.iter().flat_map(of).collect()
+}
+
+/// All definitions of kinds with an operator of their own.
 pub(crate) fn definitions() -> Vec<Value> {
     let training = KINDS.iter().map(|kind| {
         let state = column("State", "string", ".status.conditions[-1:].type");
@@ -16,7 +34,7 @@ pub(crate) fn definitions() -> Vec<Value> {
         let roles: serde_json::Map<String, Value> = roles.collect();
         let roles = json!({"type": "object", "description": "The pods of each role.", "properties": roles});
         let spec = json!({kind.field: roles, "runPolicy": run_policy()});
-        definition(kind.kind, &[state], &spec, kind.field)
+        definition(kind.kind, &[state], &spec, Some(kind.field))
     });
     let spec = json!({
         "replicatedJobs": {"type": "array", "description": "Jobs, each with a number of copies.", "items": replicated_job(),
@@ -35,7 +53,7 @@ pub(crate) fn definitions() -> Vec<Value> {
         column("Completed", "string", r#".status.conditions[?(@.type=="Completed")].status"#),
         column("Suspended", "string", ".spec.suspend"),
     ];
-    let job_set = definition(JobSet::KIND, &columns, &spec, "replicatedJobs");
+    let job_set = definition(JobSet::KIND, &columns, &spec, Some("replicatedJobs"));
     training.chain([job_set, leader_worker_set(), mpi_job()]).collect()
 }
 
@@ -49,7 +67,7 @@ fn mpi_job() -> Value {
             "description": "When the launcher is created."},
         "runLauncherAsWorker": {"type": "boolean", "default": false, "description": "Whether the launcher works, too."},
     });
-    definition(MpiJob::KIND, &[], &spec, "mpiReplicaSpecs")
+    definition(MpiJob::KIND, &[], &spec, Some("mpiReplicaSpecs"))
 }
 
 fn leader_worker_set() -> Value {
@@ -78,28 +96,40 @@ fn leader_worker_set() -> Value {
         column("Desired", "integer", ".spec.replicas"),
         column("Up-to-date", "integer", ".status.updatedReplicas"),
     ];
-    let mut definition = definition(LeaderWorkerSet::KIND, &columns, &spec, "leaderWorkerTemplate");
+    let mut definition = definition(LeaderWorkerSet::KIND, &columns, &spec, Some("leaderWorkerTemplate"));
     definition["spec"]["names"]["shortNames"] = json!(["lws"]);
     definition["spec"]["versions"][0]["subresources"]["scale"] = json!({"specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.hpaPodSelector"});
     definition
 }
 
-fn definition(kind: Kind, columns: &[Value], spec: &Value, required: &str) -> Value {
+fn definition(kind: Kind, columns: &[Value], spec: &Value, required: Option<&str>) -> Value {
     let (group, version) = kind.api_version.split_once('/').unwrap_or_default();
-    let mut spec = json!({"type": "object", "description": "What is to run.", "properties": spec, "required": [required]});
+    let mut spec = json!({"type": "object", "description": "What is to run.", "properties": spec});
+    if spec["properties"].is_null() {
+        spec["properties"] = json!({});
+    }
+    if let Some(required) = required {
+        spec["required"] = json!([required]);
+    }
     spec["x-kubernetes-preserve-unknown-fields"] = json!(true);
     let mut columns = columns.to_vec();
     columns.push(column("Age", "date", ".metadata.creationTimestamp"));
+    let mut metadata = json!({"name": format!("{}.{group}", kind.plural)});
+    if group.ends_with(".k8s.io") {
+        // The API server asks for it in the groups of Kubernetes itself.
+        metadata["annotations"] =
+            json!({"api-approved.kubernetes.io": "unapproved, for a simulated cluster"});
+    }
     json!({
         "apiVersion": CustomResourceDefinition::KIND.api_version,
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{}.{group}", kind.plural)},
+        "metadata": metadata,
         "spec": {
             "group": group,
             "names": {"kind": kind.name, "listKind": format!("{}List", kind.name), "plural": kind.plural,
                 "singular": kind.name.to_lowercase()},
-            "scope": "Namespaced",
+            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
             "versions": [{
                 "name": version, "served": true, "storage": true, "subresources": {"status": {}},
                 "additionalPrinterColumns": columns,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{LeaderWorkerSet, items, text};
-use crate::cluster::Resource;
+use crate::cluster::Cached as _;
 use crate::wire::{Condition, Pod, Stamp};
 use crate::workloads::template;
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::job_set_rules::resumed;
 use super::{MpiJob, text};
-use crate::cluster::Resource;
+use crate::cluster::{Cached as _, Resource as _};
 use crate::wire::{Condition, Job, Owner, Pod, Stamp, condition};
 use crate::workloads::template;
 

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use api::kueue::jobs::JobKind;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::LogSink;
 use crate::autoscaler::{Autoscaler, RequestObject, Stores};
 use crate::cluster::{
-    Change, Cluster, Controller, Error, Queue, Recorder, Resource, Store, reflect, run_controller,
+    Cached, Change, Cluster, Controller, Error, Queue, Recorder, Resource, Store, reflect, run_controller,
 };
 use crate::kubelet::Kubelet;
 use crate::nodes::{EvictionController, NodeController};
 use crate::operators::{
-    self, JobSet, JobSets, LeaderWorkerSet, LeaderWorkerSets, MpiJob, MpiJobs, TrainingJobs,
+    self, AnyJobs, JobSet, JobSets, LeaderWorkerSet, LeaderWorkerSets, MpiJob, MpiJobs, TrainingJobs,
 };
 use crate::pace::Pace;
 use crate::ray::{ClusterOperator, JobCaches, JobOperator, RayCluster, RayJob};
@@ -58,6 +59,7 @@ controllers! {
     JobSets => "jobsets", Key;
     LeaderWorkerSets => "leaderworkersets", Key;
     MpiJobs => "mpijobs", Key;
+    AnyJobs => "jobs-of-other-kinds", (usize, Key);
 }
 
 /// Which operators run.
@@ -88,6 +90,7 @@ pub(super) struct Wiring {
     on_pod: Handlers<Pod>,
     /// The watches of custom resources, whose definitions may not exist yet.
     custom: Vec<Start>,
+    any_jobs: Option<Arc<AnyJobs>>,
 }
 
 impl Wiring {
@@ -111,6 +114,7 @@ impl Wiring {
             on_node: Vec::new(),
             on_pod: Vec::new(),
             custom: Vec::new(),
+            any_jobs: None,
         }
     }
 
@@ -129,6 +133,7 @@ impl Wiring {
         &mut self,
         logs: Option<LogSink>,
         operators: Operators,
+        kinds: &[&'static JobKind],
         scales: bool,
     ) -> (Arc<NodeController>, Option<Arc<Autoscaler>>) {
         let nodes = self.node_controller();
@@ -143,6 +148,7 @@ impl Wiring {
             self.ray_operators();
         }
         if operators.others {
+            self.any_jobs(kinds);
             self.job_sets();
             self.leader_worker_sets();
             self.mpi_jobs();
@@ -170,7 +176,7 @@ impl Wiring {
     }
 
     /// Watches custom resources when they are installed.
-    fn watch_later<K: Resource>(&mut self, store: &Arc<Store<K>>) {
+    fn watch_later<K: Cached>(&mut self, store: &Arc<Store<K>>) {
         let store = store.clone();
         self.custom.push(Box::new(move |tasks, cluster| drop(tasks.spawn(reflect(cluster, store)))));
     }
@@ -182,10 +188,38 @@ impl Wiring {
         operator: C,
     ) -> Arc<C> {
         let operator = self.run(operator);
-        let handler = operator.clone();
-        store.on_change(vec![Box::new(move |change| handler.queue().add(change.latest().meta().key()))]);
+        let (handler, owners) = (operator.clone(), self.any_jobs.clone());
+        store.on_change(vec![Box::new(move |change| {
+            handler.queue().add(change.latest().meta().key());
+            if let Some(owners) = &owners {
+                owners.owned_changed(change.latest().meta());
+            }
+        })]);
         self.watch_later(store);
         operator
+    }
+
+    /// The operator of all kinds without one of their own.
+    fn any_jobs(&mut self, kinds: &[&'static JobKind]) {
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let jobs = self.run(AnyJobs::new(cluster, kinds, pods, &self.recorder));
+        for (at, store) in jobs.stores() {
+            let handler = jobs.clone();
+            store.on_change(vec![Box::new(move |change| {
+                handler.queue.add((at, change.latest().meta().key()))
+            })]);
+            self.watch_later(&store);
+        }
+        self.any_jobs = Some(jobs.clone());
+        self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
+    }
+
+    /// Creates the objects that come with operators.
+    pub(super) async fn presets(&self) -> Result<(), Error> {
+        match &self.any_jobs {
+            Some(jobs) => jobs.create_presets().await,
+            None => Ok(()),
+        }
     }
 
     fn job_sets(&mut self) {

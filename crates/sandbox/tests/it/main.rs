@@ -1,5 +1,6 @@
 //! The tests of the crate `sandbox` from outside, one module for each subject.
 
+mod any_jobs;
 mod autoscaler;
 mod leader_worker_sets;
 mod mpi_jobs;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::kueue::jobs::JobKind;
 use apiserver::{ApiServer, Service};
 use jiff::Timestamp;
 use sandbox::{Config, NodeGroup, NodePool, Sandbox};
@@ -20,10 +21,15 @@ pub(crate) struct Cluster {
 
 /// Starts a sandbox with these nodes at this speed.
 pub(crate) async fn cluster(nodes: &[&str], speed: f64) -> Cluster {
-    started(nodes, None, speed).await
+    started(nodes, Config { speed, ..Config::default() }).await
 }
 
-async fn started(nodes: &[&str], pools: Option<Vec<NodePool>>, speed: f64) -> Cluster {
+/// Starts a sandbox with kinds of jobs from a file.
+pub(crate) async fn cluster_with_kinds(nodes: &[&str], kinds: Vec<&'static JobKind>) -> Cluster {
+    started(nodes, Config { kinds, ..Config::default() }).await
+}
+
+async fn started(nodes: &[&str], config: Config) -> Cluster {
     let started = Instant::now();
     let epoch: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
     let clock: sandbox::Clock = Arc::new(move || epoch + started.elapsed());
@@ -33,14 +39,15 @@ async fn started(nodes: &[&str], pools: Option<Vec<NodePool>>, speed: f64) -> Cl
         service.with(|server, now| server.append_log(now, pod, container, text));
     });
     let nodes = nodes.iter().flat_map(|text| text.parse::<NodeGroup>().unwrap().manifests()).collect();
-    let config = Config { nodes, pools, speed, clock, logs: Some(logs), ..Config::default() };
+    let config = Config { nodes, clock, logs: Some(logs), ..config };
     let sandbox = Sandbox::start(client.clone(), config).await.unwrap();
     Cluster { client, sandbox, started }
 }
 
 /// Starts a sandbox with these nodes and node pools in real time.
 pub(crate) async fn cluster_with_pools(nodes: &[&str], pools: &[&str]) -> Cluster {
-    started(nodes, Some(pools.iter().map(|text| text.parse().unwrap()).collect()), 1.0).await
+    let pools: Vec<NodePool> = pools.iter().map(|text| text.parse().unwrap()).collect();
+    started(nodes, Config { pools: Some(pools), ..Config::default() }).await
 }
 
 /// The default nodes of a sandbox.

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::declared::true_condition;
-use super::{Finished, Injection, InjectionError, Integration, JobKind, topology};
+use super::{Finished, Injection, InjectionError, Integration, JobKind, Operator, topology};
 use crate::appwrapper::components::{has_components, pod_sets, pod_template};
 use crate::value::list;
 
@@ -18,9 +18,13 @@ pub(super) const APP_WRAPPER: JobKind = JobKind {
 };
 
 #[derive(Debug)]
-struct AppWrapper;
+pub(super) struct AppWrapper;
 
 impl Integration for AppWrapper {
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+
     /// One of the older version has resources, and waits in no queue of Kueue.
     fn is_skipped(&self, wrapper: &Value) -> bool {
         !has_components(wrapper)

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Finished, Integration, JobKind, topology};
+use super::{Finished, Integration, JobKind, Operator, topology};
 use crate::appwrapper::components::{COMPLETION_INDEX, JOB_INDEX};
 use crate::kueue::status::ReclaimablePods;
 use crate::value::{count, list};
@@ -156,7 +156,7 @@ const fn of_training(at: &'static str, keys: &'static [&'static str]) -> Declare
 
 impl PodSets {
     /// The name of each pod set, and where it is.
-    fn found(&self, job: &Value) -> Vec<(String, String)> {
+    pub(super) fn found(&self, job: &Value) -> Vec<(String, String)> {
         match job.pointer(self.at) {
             Some(Value::Array(sets)) => {
                 let name = |set: &Value| set["name"].as_str().unwrap_or_default().to_lowercase();
@@ -171,7 +171,7 @@ impl PodSets {
     }
 
     /// The product of factors of a pod set, each the least of its fields that are set.
-    fn product(factors: &[&[&str]], set: &Value) -> u32 {
+    pub(super) fn product(factors: &[&[&str]], set: &Value) -> u32 {
         let least = |fields: &&[&str]| {
             let given = fields.iter().filter_map(|field| set.pointer(field).filter(|found| !found.is_null()));
             given.map(|given| count(given, &[], 1)).min().unwrap_or(1)
@@ -181,6 +181,10 @@ impl PodSets {
 }
 
 impl Integration for Declared {
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+
     fn suspend_field(&self) -> &'static str {
         self.suspend
     }

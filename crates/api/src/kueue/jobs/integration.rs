@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::injection::{self, Injection, InjectionError};
+use super::operator::Operator;
 use super::set_at;
 use crate::kueue::status::ReclaimablePods;
 
@@ -121,6 +122,10 @@ pub trait Integration: fmt::Debug + Sync {
     fn is_active(&self, job: &Value) -> bool;
     /// Whether all pods are ready or have succeeded.
     fn are_pods_ready(&self, job: &Value) -> bool;
+    /// What its operator does, where it is simulated.
+    fn operator(&self) -> Option<&dyn Operator> {
+        None
+    }
     /// How it ended.
     fn finished(&self, job: &Value) -> Option<Finished>;
     /// The pods whose quota others may use, because they have ended for good.
@@ -138,6 +143,8 @@ pub struct ReferencedKind {
     pub kind: &'static str,
     /// Name of the resource.
     pub plural: &'static str,
+    /// Whether its objects are in namespaces.
+    pub is_namespaced: bool,
 }
 
 /// The object that describes pods of a job.

@@ -6,7 +6,7 @@ mod amounts;
 use serde_json::{Map, Value, json};
 
 use self::amounts::{Role, resources};
-use super::{Finished, Injection, InjectionError, Integration, JobKind, injection, set_at};
+use super::{Finished, Injection, InjectionError, Integration, JobKind, Operator, injection, set_at};
 use crate::value::{list, text};
 
 /// The row of Spark applications.
@@ -26,9 +26,13 @@ const ENDED: [&str; 2] = ["COMPLETED", "FAILED"];
 const LOCAL_DIRECTORY: &str = "spark-local-dir-";
 
 #[derive(Debug)]
-struct SparkApplication;
+pub(super) struct SparkApplication;
 
 impl Integration for SparkApplication {
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+
     fn pod_sets(&self, app: &Value) -> Vec<Value> {
         let set = |role: &str| json!({"name": role, "count": Role::of(app, role).pods(), "template": template(app, role)});
         ROLES.map(set).into()
@@ -121,6 +125,16 @@ fn template(app: &Value, role: &str) -> Value {
         }
     }
     json!({"metadata": metadata, "spec": spec})
+}
+
+/// The template of the pods of a role, with what the admission adds.
+pub(super) fn pod_template(app: &Value, role: &str) -> Value {
+    let mut template = template(app, role);
+    let gates = &admission_fields(&app["spec"][role])["spec"]["schedulingGates"];
+    if gates.is_array() {
+        template["spec"]["schedulingGates"] = gates.clone();
+    }
+    template
 }
 
 /// The volumes of the application that a role mounts.

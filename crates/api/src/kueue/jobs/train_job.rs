@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::declared::{sum, true_condition};
 use super::{
-    Finished, Injection, InjectionError, Integration, JobKind, REFERENCED, Reference, ReferencedKind,
-    topology,
+    Finished, Injection, InjectionError, Integration, JobKind, Operator, REFERENCED, Reference,
+    ReferencedKind, topology,
 };
 use crate::appwrapper::components::{COMPLETION_INDEX, JOB_INDEX};
 use crate::kueue::status::ReclaimablePods;
@@ -30,11 +30,13 @@ const RUNTIMES: [ReferencedKind; 2] = [
         api_version: "trainer.kubeflow.org/v1alpha1",
         kind: "TrainingRuntime",
         plural: "trainingruntimes",
+        is_namespaced: true,
     },
     ReferencedKind {
         api_version: "trainer.kubeflow.org/v1alpha1",
         kind: "ClusterTrainingRuntime",
         plural: "clustertrainingruntimes",
+        is_namespaced: false,
     },
 ];
 /// The label of a replicated Job with the step that it is of its `TrainJob`.
@@ -47,18 +49,23 @@ const SINGLE: [&str; 3] = [TRAINER, "dataset-initializer", "model-initializer"];
 const NODE: &str = "node";
 
 #[derive(Debug)]
-struct TrainJob;
+pub(super) struct TrainJob;
 
 /// A replicated Job of a runtime, as a `TrainJob` has it.
-struct Step {
-    name: String,
-    replicas: u32,
+pub(super) struct Step {
+    pub(super) name: String,
+    pub(super) replicas: u32,
     /// The pods of each of its Jobs.
-    pods: u32,
-    template: Value,
+    pub(super) pods: u32,
+    /// The template of its Jobs.
+    job: Value,
 }
 
 impl Integration for TrainJob {
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+
     fn references(&self) -> &'static [ReferencedKind] {
         &RUNTIMES
     }
@@ -76,13 +83,14 @@ impl Integration for TrainJob {
     }
 
     fn pod_sets(&self, job: &Value) -> Vec<Value> {
-        let set = |step: Step| {
+        let set = |mut step: Step| {
             let pods = step.replicas.saturating_mul(step.pods);
-            let (template, index) = (&step.template, Some(COMPLETION_INDEX));
-            let request = topology::request_in_sub_groups(template, index, JOB_INDEX, step.replicas);
-            json!({"name": step.name, "count": pods, "template": step.template, "topologyRequest": request})
+            let template = step.job["spec"]["template"].take();
+            let index = Some(COMPLETION_INDEX);
+            let request = topology::request_in_sub_groups(&template, index, JOB_INDEX, step.replicas);
+            json!({"name": step.name, "count": pods, "template": template, "topologyRequest": request})
         };
-        steps(job).into_iter().map(set).collect()
+        steps(job).map(set).collect()
     }
 
     fn templates(&self, _: &Value) -> Vec<String> {
@@ -99,7 +107,7 @@ impl Integration for TrainJob {
     }
 
     fn inject(&self, job: &mut Value, injections: &[Injection]) -> Result<(), InjectionError> {
-        let expected = steps(job).len();
+        let expected = steps(job).count();
         if expected != injections.len() {
             return Err(InjectionError::Sets { expected, found: injections.len() });
         }
@@ -122,7 +130,7 @@ impl Integration for TrainJob {
     }
 
     fn are_pods_ready(&self, job: &Value) -> bool {
-        let wanted: u64 = steps(job).iter().map(|step| u64::from(step.replicas)).sum();
+        let wanted: u64 = steps(job).map(|step| u64::from(step.replicas)).sum();
         let ready = ["ready", "succeeded"].map(|field| sum(job, &format!("/status/jobsStatus/*/{field}")));
         ready.iter().sum::<u64>() == wanted
     }
@@ -143,17 +151,22 @@ impl Integration for TrainJob {
             let is_known = (1..=step.replicas).contains(&succeeded);
             is_known.then(|| ReclaimablePods { name: step.name, count: succeeded.saturating_mul(step.pods) })
         };
-        steps(job).into_iter().filter_map(of).collect()
+        steps(job).filter_map(of).collect()
     }
 }
 
 /// The replicated Jobs of the runtime, with the patches of the job but for that of its admission, and its trainer.
-fn steps(job: &Value) -> Vec<Step> {
+fn steps(job: &Value) -> impl Iterator<Item = Step> {
+    runtime_steps(job).map(|(_, step)| step)
+}
+
+/// The same, beside what the runtime has.
+pub(super) fn runtime_steps(job: &Value) -> impl Iterator<Item = (&Value, Step)> {
     let runtime = &job[REFERENCED]["spec"];
     let policy = &runtime["mlPolicy"];
-    let of = |replicated: &Value| {
-        let name = replicated["name"].as_str().unwrap_or_default();
-        let mut template = replicated["template"].clone();
+    let of = move |replicated| {
+        let name = text(replicated, &["name"]).unwrap_or_default();
+        let mut template = at(replicated, &["template"]).clone();
         for patch in patches_of(job, name) {
             merge(&mut template, patch);
         }
@@ -161,13 +174,27 @@ fn steps(job: &Value) -> Vec<Step> {
         let runs_as_node = policy["mpi"]["runLauncherAsNode"] == true && name == NODE;
         let pods = pods(job, policy, name, &step, &template);
         let replicas = if SINGLE.contains(&&*step) { 1 } else { count(replicated, &["replicas"], 1) };
-        let mut pod = at(&template, &["spec", "template"]).clone();
-        if step == TRAINER || runs_as_node {
-            train(&mut pod, &job["spec"]["trainer"], step == TRAINER);
+        if !template["spec"].is_object() {
+            template["spec"] = json!({});
         }
-        Step { name: name.to_lowercase(), replicas, pods, template: pod }
+        let pod = &mut template["spec"]["template"];
+        if step == TRAINER || runs_as_node {
+            train(pod, &job["spec"]["trainer"], step == TRAINER);
+        }
+        (replicated, Step { name: name.to_lowercase(), replicas, pods, job: template })
     };
-    list(runtime, &["template", "spec", "replicatedJobs"]).iter().map(of).collect()
+    list(runtime, &["template", "spec", "replicatedJobs"]).iter().map(of)
+}
+
+/// The template of the Jobs of a step, with what the admission adds.
+pub(super) fn admitted_template(job: &Value, step: &Step) -> Value {
+    let mut template = step.job.clone();
+    let patches = list(job, &["spec", "runtimePatches"]).iter();
+    let admitted = patches.filter(|patch| patch["manager"] == PATCH_MANAGER);
+    for patch in admitted.flat_map(jobs_of_patch).filter(|patch| patch["name"] == step.name) {
+        merge(&mut template, &patch["template"]);
+    }
+    template
 }
 
 /// The pods of a step: of the one that trains, as many as the job, or else the policy of the runtime, has nodes.
@@ -216,9 +243,11 @@ fn train(pod: &mut Value, trainer: &Value, is_trainer: bool) {
 fn patches_of<'a>(job: &'a Value, name: &'a str) -> impl Iterator<Item = &'a Value> {
     let patches = list(job, &["spec", "runtimePatches"]).iter();
     let others = patches.filter(|patch| patch["manager"] != PATCH_MANAGER);
-    let jobs =
-        others.flat_map(|patch| list(patch, &["trainingRuntimeSpec", "template", "spec", "replicatedJobs"]));
-    jobs.filter(move |patch| patch["name"] == name).map(|patch| &patch["template"])
+    others.flat_map(jobs_of_patch).filter(move |patch| patch["name"] == name).map(|patch| &patch["template"])
+}
+
+fn jobs_of_patch(patch: &Value) -> &[Value] {
+    list(patch, &["trainingRuntimeSpec", "template", "spec", "replicatedJobs"])
 }
 
 /// Writes the patch with what an admission adds, or empties it.
