@@ -30,11 +30,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
-    dispatch: DispatchArgs,
+    pub(crate) dispatch: DispatchArgs,
     #[command(flatten)]
     endpoint: EndpointArgs,
     #[command(flatten)]
-    kueue: KueueArgs,
+    pub(crate) kueue: KueueArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
     #[command(flatten)]
@@ -44,33 +44,33 @@ pub(crate) struct Args {
 /// Flags of the part `appwrappers`.
 #[derive(clap::Args)]
 #[command(next_help_heading = "AppWrappers")]
-struct DispatchArgs {
+pub(crate) struct DispatchArgs {
     /// Manage the AppWrappers of this API group only; may be repeated. Default: mcad.ibm.com and
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
-    appwrapper_groups: Vec<Group>,
+    pub(crate) appwrapper_groups: Vec<Group>,
     /// What `kubectl get appwrappers` prints, where Muster installs the definition.
     #[arg(long, value_enum, default_value_t, value_name = "COLUMNS")]
-    appwrapper_columns: PrinterColumns,
+    pub(crate) appwrapper_columns: PrinterColumns,
     /// Enable preemption: a gang may preempt whole gangs of lower priority, which return to the queue.
     #[arg(long, env = "PREEMPTION", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
-    preemption: bool,
+    pub(crate) preemption: bool,
     /// Enable priority aging: the priority of a waiting gang rises by its `priorityslope` each second. Disables
     /// preemption.
     #[arg(long, alias = "dynamicpriority", env = "DYNAMICPRIORITY", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
-    dynamic_priority: bool,
+    pub(crate) dynamic_priority: bool,
     /// How the planner scores the nodes on which a pod fits.
     #[arg(long, default_value = Packing::default().name(), value_name = "NAME", value_parser = packing::parser())]
-    packing: Packing,
+    pub(crate) packing: Packing,
     /// For how many seconds a gang may hold others back whose reserved start relies on an end that nobody declared. 0: never.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
-    guessed_hold: u32,
+    pub(crate) guessed_hold: u32,
     /// Enable quota: charge AppWrappers to MCAD's quota trees, defined by `QuotaSubtree` objects.
     #[arg(long, alias = "quotaEnabled", env = "QUOTA_ENABLED", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
-    quota: bool,
+    pub(crate) quota: bool,
     /// Add a scheduling gate to the pods of known kinds. The controller removes it when it has set the node of the pod.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
@@ -79,7 +79,7 @@ struct DispatchArgs {
     /// which the annotation muster.dev/provisioning-class selects. The first is that of AppWrappers without the annotation: `none`
     /// for no request.
     #[arg(long = "provisioning-class", value_delimiter = ',', value_name = "NAMES")]
-    provisioning_classes: Vec<String>,
+    pub(crate) provisioning_classes: Vec<String>,
     /// Do not install missing CRDs, nor update those of an earlier version of Muster.
     #[arg(long)]
     no_install: bool,

@@ -14,6 +14,23 @@ use server::kueue::{NamespaceWatches, Namespaces};
 
 use crate::kueue::{Duties, Kueue};
 
+/// What is done for Kueue's API.
+pub(crate) enum Queues {
+    /// All parts, for all kinds of jobs.
+    Everything,
+    /// What a configuration says.
+    Configured(Box<Kueue>),
+    /// Nothing, nor is it served.
+    Off,
+}
+
+impl Queues {
+    /// Whether Kueue's API is served.
+    pub(crate) fn are_served(&self) -> bool {
+        !matches!(self, Self::Off)
+    }
+}
+
 /// Kueue's admission webhooks.
 #[derive(Debug)]
 struct Webhooks {
@@ -26,7 +43,7 @@ struct Webhooks {
 pub(crate) async fn install(
     service: &Service,
     client: Client,
-    kueue: Option<&Kueue>,
+    queues: &Queues,
     is_hub: bool,
 ) -> Result<NamespaceWatches> {
     let (namespaces, watches) = Namespaces::watch(&client, is_hub);
@@ -34,7 +51,7 @@ pub(crate) async fn install(
         let convert =
             |object: &mut Value, to: &str| api::kueue::convert(object, to).map_err(|error| error.to_string());
         server.convert_with(api::kueue::GROUP, Converter::new(convert));
-        let context = kueue.map_or_else(context, Kueue::context);
+        let context = if let Queues::Configured(kueue) = queues { kueue.context() } else { context() };
         let names = context.jobs.frameworks.iter();
         let reviewed: Vec<ReviewedKind> = names.filter_map(|name| ReviewedKind::of_framework(name)).collect();
         let plugin = Arc::new(Webhooks { context, namespaces });
@@ -59,10 +76,11 @@ fn context() -> Context {
 }
 
 /// What the controller does for Kueue's objects: everything, as a configuration says.
-pub(crate) fn duties(kueue: Option<&Kueue>) -> Result<Duties> {
-    match kueue {
-        Some(kueue) => kueue.duties(),
-        None => Ok(Duties {
+pub(crate) fn duties(queues: &Queues) -> Result<Duties> {
+    match queues {
+        Queues::Configured(kueue) => kueue.duties(),
+        Queues::Off => Ok(Duties::default()),
+        Queues::Everything => Ok(Duties {
             acts: controllers::Kueue::Scheduler,
             options: options(),
             jobs: jobs(),

@@ -149,8 +149,7 @@ impl KueueArgs {
         let dispatches = self.dispatches();
         let mut jobs = parts::managed(&self.parts);
         if let Some(file) = &self.job_kinds {
-            let declared = declare(&read(file)?);
-            jobs.kinds.extend(declared.map_err(|why| anyhow!("{} is not valid: {why}", file.display()))?);
+            jobs.kinds.extend(declared(file)?);
         }
         let reviewed = parts::reviewed(&self.parts);
         let provisions = self.has(|part| matches!(part, Part::Provisioning));
@@ -188,6 +187,11 @@ impl KueueArgs {
             issuer,
         }))
     }
+}
+
+/// The kinds of jobs that a file declares.
+pub(crate) fn declared(file: &Path) -> Result<Vec<&'static JobKind>> {
+    declare(&read(file)?).map_err(|why| anyhow!("{} is not valid: {why}", file.display()))
 }
 
 /// Whether a configuration names `waitForPodsReady`.

@@ -2,11 +2,14 @@
 //!
 //! - `member`: a simulated cluster with its controller
 //! - `worker`: a worker of a hub; `hub`: the objects of the hub that name its workers, and the queues
+//! - `profile`: the controller as the chart starts it; `roles`: the roles of tenants
 //! - `endpoint`: addresses
 
 mod endpoint;
 mod hub;
 mod member;
+mod profile;
+mod roles;
 mod worker;
 
 use std::fmt::{Display, Write as _};
@@ -29,10 +32,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::clusters_loop::beside;
-use crate::embedded_kueue;
+use crate::embedded_kueue::{self, Queues};
 use crate::groups::{PrinterColumns, parse_group};
 use crate::kubeconfig;
-use crate::kueue::Kueue;
+use crate::kueue::{Kueue, declared};
 use crate::packing;
 use crate::page;
 use crate::signal::Termination;
@@ -40,6 +43,7 @@ use crate::table::put;
 use crate::workdir::WorkDir;
 use endpoint::{Endpoint, bind};
 use member::{Member, Shape};
+use profile::Profile;
 pub(crate) use worker::ClusterShape;
 use worker::Worker;
 
@@ -106,6 +110,15 @@ pub(crate) struct Args {
     /// certificates and leader election has no effect.
     #[arg(long, value_name = "FILE", conflicts_with = "api_only")]
     config: Option<PathBuf>,
+    /// Kinds of jobs that this file declares (docs/compat/kueue-job-kinds.md): their definitions are installed, their jobs wait in
+    /// queues, and their pods are simulated. May not name a kind that Muster knows.
+    #[arg(long = "job-kinds", value_name = "FILE", conflicts_with = "api_only")]
+    job_kinds: Option<PathBuf>,
+    /// Whose defaults the controller has: `chart` for those of `muster install` and the Helm chart, without the parts that they leave
+    /// out.
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["appwrapper_groups", "appwrapper_columns", "preemption",
+        "dynamic_priority", "packing", "guessed_hold", "quota", "config", "job_kinds", "provisioning_classes", "clusters", "api_only"])]
+    profile: Option<Profile>,
     /// The provisioning classes by which AppWrappers may ask the simulated autoscaler for nodes; the first is that of
     /// AppWrappers without the annotation muster.dev/provisioning-class.
     #[arg(
@@ -145,13 +158,14 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Runs until SIGINT or SIGTERM.
-pub(crate) async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(mut args: Args) -> Result<()> {
     let started = Instant::now();
     let mut termination = Termination::listen()?;
     let is_hub = !args.clusters.is_empty();
     let (nodes, pools) = if is_hub { (Vec::new(), Vec::new()) } else { (nodes(&args)?, pools(&args)?) };
-    let kueue = args.config.as_deref().map(|file| Kueue::embedded(file, is_hub)).transpose()?;
-    let mut duties = embedded_kueue::duties(kueue.as_ref())?;
+    let queues = queues(&mut args, is_hub)?;
+    let mut duties = embedded_kueue::duties(&queues)?;
+    let kinds = args.job_kinds.as_deref().map(declared).transpose()?.unwrap_or_default();
     let clusters = duties.clusters.take().or_else(|| is_hub.then(ClustersConfig::default));
     let mut dir = WorkDir::lock(&args.dir)?;
     let api = bind(args.listen, "API server", "--listen").await?;
@@ -178,15 +192,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let page = bind(args.dashboard, "dashboard", "--dashboard").await?;
     let groups =
         if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups.clone() };
-    let member =
-        Member::start(&service, &args, Shape { nodes, pools, groups, is_hub }, kueue.as_ref(), duties);
+    let shape = Shape { nodes, pools, groups, kinds: kinds.clone(), is_hub };
+    let member = Member::start(&service, &args, shape, &queues, duties);
     let Member { client, controller, sandbox } = member.await?;
     let (stop, stopping) = watch::channel(());
     let mut workers = JoinSet::new();
     let mut told = String::new();
     for (shape, number) in args.clusters.iter().zip(1..) {
         let seed = args.seed.wrapping_add(number);
-        let worker = Worker::start(shape, seed, &args, kueue.as_ref()).await?;
+        let worker = Worker::start(shape, seed, &args, &queues, &kinds).await?;
         hub::join(&client, shape, &worker.endpoint.kubeconfig()).await?;
         let file = dir.add(&shape.name);
         kubeconfig::write(&file, &worker.endpoint.kubeconfig())?;
@@ -232,6 +246,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     while workers.join_next().await.is_some() {}
     sandbox.shutdown().await;
     result
+}
+
+/// What is done for Kueue's API. A profile changes the flags.
+fn queues(args: &mut Args, is_hub: bool) -> Result<Queues> {
+    match (args.profile, &args.config) {
+        (Some(Profile::Chart), _) => profile::apply(args, []),
+        (None, Some(file)) => Ok(Queues::Configured(Box::new(Kueue::embedded(file, is_hub)?))),
+        (None, None) => Ok(Queues::Everything),
+    }
 }
 
 /// Runs the controller while it holds the lease, which keeps another controller of the same cluster waiting.

@@ -5,10 +5,11 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use api::kueue::config::Configuration;
 use api::kueue::webhooks::Context;
+use serde_json::Value;
 use server::Issuer;
 
 use super::parts::{self, Part};
-use super::{Kueue, parse, read, waits_for_pods};
+use super::{Kueue, KueueArgs, parse, read, waits_for_pods};
 use crate::embedded_kueue;
 
 /// The fields that are for a process of its own.
@@ -54,6 +55,20 @@ impl Kueue {
             waits_for_pods,
             installs: true,
             ..Self::shared(configuration, &parts)
+        })
+    }
+
+    /// What the Helm chart starts: the parts of its flags, with its configuration.
+    pub(crate) fn of_chart(args: &KueueArgs, document: Value) -> Result<Self> {
+        let waits_for_pods = waits_for_pods(&document);
+        let configuration = parse(document, Path::new("of the chart"))?;
+        Ok(Self {
+            webhooks: args.has(|part| matches!(part, Part::Webhooks)),
+            places_pods: args.place_pods,
+            provisions: args.has(|part| matches!(part, Part::Provisioning)),
+            waits_for_pods,
+            installs: true,
+            ..Self::shared(configuration, &args.parts)
         })
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use api::appwrapper::{Group, PLURAL};
+use api::kueue::jobs::JobKind;
 use apiserver::{AggregatedApi, AggregatedResource, Service, User, ValidatingWebhook};
 use controllers::Controller;
 use sandbox::{NodePool, Sandbox};
@@ -11,8 +12,9 @@ use serde_json::Value;
 use server::admission::{Admission, WEBHOOK};
 use server::{pending_workloads, visibility};
 
-use super::Args;
-use crate::kueue::{Duties, Kueue};
+use super::{Args, roles};
+use crate::embedded_kueue::Queues;
+use crate::kueue::Duties;
 use crate::{device_tolerations, embedded_kueue};
 
 /// What a cluster has.
@@ -21,6 +23,8 @@ pub(super) struct Shape {
     pub(super) pools: Vec<NodePool>,
     /// The groups of AppWrappers.
     pub(super) groups: Vec<Group>,
+    /// The kinds of jobs that a file declares.
+    pub(super) kinds: Vec<&'static JobKind>,
     /// Whether other clusters run its jobs.
     pub(super) is_hub: bool,
 }
@@ -38,22 +42,31 @@ impl Member {
         service: &Service,
         args: &Args,
         shape: Shape,
-        kueue: Option<&Kueue>,
-        duties: Duties,
+        queues: &Queues,
+        mut duties: Duties,
     ) -> Result<Self> {
-        let Shape { nodes, pools, groups, is_hub } = shape;
+        let Shape { nodes, pools, groups, kinds, is_hub } = shape;
         let client = kube::Client::new(service.as_user(User::admin()), "default");
         controllers::install_crds(client.clone(), &groups, args.appwrapper_columns.columns())
             .await
             .context("cannot install the AppWrapper resources")?;
+        if groups.contains(&Group::Codeflare) {
+            let installed =
+                controllers::install_components_crd(client.clone(), args.appwrapper_columns.columns());
+            installed.await.context("cannot install the AppWrapper resources of v1beta2")?;
+        }
+        duties.jobs.kinds.extend(&kinds);
         if args.quota {
             let installed = controllers::install_quota_crd(client.clone()).await;
             installed.context("cannot install the QuotaSubtree resource")?;
         }
         // Before the webhooks: the role of a pod depends on its tolerations.
         device_tolerations::install(service);
-        let watches = embedded_kueue::install(service, client.clone(), kueue, is_hub).await?;
-        tokio::spawn(watches);
+        if queues.are_served() {
+            let watches = embedded_kueue::install(service, client.clone(), queues, is_hub).await?;
+            tokio::spawn(watches);
+        }
+        roles::create(&client).await?;
         controllers::install_provisioning_crd(client.clone())
             .await
             .context("cannot install the resource ProvisioningRequest")?;
@@ -63,6 +76,7 @@ impl Member {
             pools: Some(pools),
             speed: args.speed,
             seed: args.seed,
+            kinds,
             logs: Some(Arc::new(move |pod, container, text| {
                 logs.with(|server, now| server.append_log(now, pod, container, text));
             })),
@@ -86,7 +100,7 @@ impl Member {
         };
         publish(&client, &config).await.context("cannot publish the configuration of the controller")?;
         let controller = Controller::new(client.clone(), config);
-        serve_visibility(service, &controller);
+        serve_visibility(service, &controller, queues.are_served());
         authorize_authors(service);
         Ok(Self { client, controller, sandbox })
     }
@@ -99,7 +113,7 @@ async fn publish(client: &kube::Client, config: &controllers::Config) -> Result<
 }
 
 /// Serves the reports of the controller as an aggregated API, as a real cluster does.
-fn serve_visibility(service: &Service, controller: &Controller) {
+fn serve_visibility(service: &Service, controller: &Controller, has_queues: bool) {
     let resources =
         visibility::RESOURCES.map(|visibility::Resource { plural, singular, kind, verbs, .. }| {
             AggregatedResource { namespaced: true, plural, singular, kind, verbs, subresource: None }
@@ -112,10 +126,10 @@ fn serve_visibility(service: &Service, controller: &Controller) {
         verbs: &[],
         subresource: Some((pending_workloads::SUBRESOURCE, pending_workloads::VERBS)),
     });
-    let router = visibility::router(controller.reports(), true);
+    let router = visibility::router(controller.reports(), has_queues);
     let api = AggregatedApi::new(move |request| Box::pin(visibility::answer(router.clone(), request)));
     service.with(|server, _| {
-        for version in pending_workloads::VERSIONS {
+        for version in pending_workloads::VERSIONS.into_iter().filter(|_| has_queues) {
             server.aggregate(pending_workloads::GROUP, version, &queues, api.clone());
         }
         server.aggregate(visibility::GROUP, visibility::VERSION, &resources, api);

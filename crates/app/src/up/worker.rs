@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
+use api::kueue::jobs::JobKind;
 use apiserver::{ApiServer, Service};
 use jiff::Timestamp;
 use sandbox::NodeGroup;
@@ -14,8 +15,7 @@ use tokio::sync::watch;
 use super::endpoint::{Bound, Endpoint, bind};
 use super::member::{Member, Shape};
 use super::{Args, ended_early, hub, lead, stopped_by};
-use crate::embedded_kueue;
-use crate::kueue::Kueue;
+use crate::embedded_kueue::{self, Queues};
 
 /// The memory of a node if its shape names none.
 const MEMORY: &str = "64Gi";
@@ -76,7 +76,8 @@ impl Worker {
         shape: &ClusterShape,
         seed: u64,
         args: &Args,
-        kueue: Option<&Kueue>,
+        queues: &Queues,
+        kinds: &[&'static JobKind],
     ) -> Result<Self> {
         let address = SocketAddr::new(args.listen.ip(), 0);
         let bound = bind(address, "API server of a worker", "--listen").await?;
@@ -88,11 +89,17 @@ impl Worker {
             ..apiserver::Config::default()
         });
         let service = Service::new(server, Arc::new(Timestamp::now));
-        let duties = embedded_kueue::duties(kueue)?;
+        let duties = embedded_kueue::duties(queues)?;
         let nodes = shape.nodes.manifests();
-        let shape = Shape { nodes, pools: Vec::new(), groups: Group::ALL.to_vec(), is_hub: false };
+        let shape = Shape {
+            nodes,
+            pools: Vec::new(),
+            groups: Group::ALL.to_vec(),
+            kinds: kinds.to_vec(),
+            is_hub: false,
+        };
         let quota = hub::quota(&shape.nodes);
-        let member = Member::start(&service, args, shape, kueue, duties).await?;
+        let member = Member::start(&service, args, shape, queues, duties).await?;
         hub::queue(&member.client, &quota, None).await.context("cannot create the queue of a worker")?;
         Ok(Self { endpoint, member, service, bound })
     }

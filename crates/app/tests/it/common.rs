@@ -71,10 +71,20 @@ impl Drop for Process {
 
 /// Sends a request with a body of JSON, and returns the answer; `None` if nothing listens there. `head`: method and path.
 pub(crate) fn request(address: &str, head: &str, body: &str) -> Option<String> {
+    request_of(address, head, "application/json", body)
+}
+
+/// Applies an object on the server, as `kubectl apply --server-side` does.
+pub(crate) fn apply(address: &str, path: &str, object: &str) -> Option<String> {
+    let head = format!("PATCH {path}?fieldManager=kubectl&force=true");
+    request_of(address, &head, "application/apply-patch+yaml", object)
+}
+
+fn request_of(address: &str, head: &str, content: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     let length = body.len();
     let fields = format!(
-        "Host: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}"
+        "Host: {address}\r\nConnection: close\r\nContent-Type: {content}\r\nContent-Length: {length}"
     );
     write!(stream, "{head} HTTP/1.1\r\n{fields}\r\n\r\n{body}").ok()?;
     let mut answer = String::new();
