@@ -132,8 +132,7 @@ impl Sandbox {
             install_definitions(&wiring.cluster, &definitions.0, &definitions.1, &resources).await;
         installed.map_err(|error| StartError::Api("install the custom resources", Box::new(error)))?;
         wiring.watch_custom_resources();
-        let presets = wiring.presets().await;
-        presets.map_err(|error| StartError::Api("create the objects of an operator", Box::new(error)))?;
+        wiring.start_presets();
         let class = wiring.cluster.create_if_absent(StorageClass::KIND, "", &storage::default_class()).await;
         class.map_err(|error| StartError::Api("create the default storage class", Box::new(error)))?;
         for node in config.nodes {

@@ -18,6 +18,9 @@ use crate::wire::{Key, Meta, Owner, Pod};
 /// When something is looked at again that no watch tells about.
 const LATER: Duration = Duration::from_secs(1);
 
+/// The pause until a definition is served.
+const SERVED_WITHIN: Duration = Duration::from_millis(50);
+
 /// A job of any kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AnyJob {
@@ -103,18 +106,19 @@ impl AnyJobs {
         self.rows.iter().map(|row| row.store.clone()).enumerate()
     }
 
-    /// Creates the objects that come with the operators.
-    pub(crate) async fn create_presets(&self) -> Result<(), Error> {
+    /// Creates the objects that come with the operators. An API server may serve a definition a moment after it is established.
+    pub(crate) async fn create_presets(&self) {
         for row in &self.rows {
             for preset in row.operator.presets() {
                 let known = row.kind.integration.references().iter();
                 let kind = known.map(Kind::referenced).find(|kind| preset["kind"] == kind.name);
-                if let Some(kind) = kind {
-                    self.cluster.create_if_absent(kind, "", &preset).await?;
+                let Some(kind) = kind else { continue };
+                while let Err(error) = self.cluster.create_if_absent(kind, "", &preset).await {
+                    tracing::debug!(kind = kind.name, %error, "cannot create an object of an operator yet");
+                    tokio::time::sleep(SERVED_WITHIN).await;
                 }
             }
         }
-        Ok(())
     }
 
     pub(crate) fn pod_changed(&self, pod: &Pod) {

@@ -214,11 +214,10 @@ impl Wiring {
         self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
     }
 
-    /// Creates the objects that come with operators.
-    pub(super) async fn presets(&self) -> Result<(), Error> {
-        match &self.any_jobs {
-            Some(jobs) => jobs.create_presets().await,
-            None => Ok(()),
+    /// Creates the objects that come with operators, as soon as their kinds are served.
+    pub(super) fn start_presets(&mut self) {
+        if let Some(jobs) = self.any_jobs.clone() {
+            self.tasks.spawn(async move { jobs.create_presets().await });
         }
     }
 
