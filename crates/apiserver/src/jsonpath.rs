@@ -1,6 +1,10 @@
-//! JSON paths of printer columns: fields and unions of them, indices, wildcards and comparison filters.
+//! JSON paths of printer columns: fields, indices, slices, unions, filters, wildcards and recursive descent.
 //!
-//! The dialect of Kubernetes, not RFC 9535: paths have a leading dot and no `$`, and a missing field gives no result.
+//! The dialect of Kubernetes (`k8s.io/client-go/util/jsonpath`), not RFC 9535: paths have a leading dot and no `$`, and what is
+//! missing gives no result. A path there that ends with an error, such as an index outside of a list, prints nothing, so here it has
+//! no result, either. Not supported: `range`, texts around paths, and a path on the right of a comparison.
+
+use std::cmp::Ordering;
 
 use serde_json::Value;
 
@@ -11,19 +15,47 @@ pub(crate) struct JsonPath(Vec<Step>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Field(String),
-    /// `['a','b']`: those of the fields that there are.
-    Fields(Vec<String>),
     Index(i64),
+    Slice(Slice),
+    /// `['a','b']` or `[0,2]`: what each of the steps finds.
+    Union(Vec<Step>),
+    /// `.*`: the items of a list, or the values of the fields of an object.
     All,
+    /// `..`: the value and all lists and objects below that are not empty.
+    Descent,
+    /// `[?(@.path)]`: the items that have something at the path.
+    Having(Vec<Step>),
     /// `[?(@.path == "value")]`: the path below each item, the comparison, the value.
     Filter(Vec<Step>, Comparison, Value),
+}
+
+/// `[start:end:step]`: a negative position counts from the end of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slice {
+    start: Option<i64>,
+    end: Option<i64>,
+    step: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Equal,
     NotEqual,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
 }
+
+/// How comparisons are written; one that begins with another is before it.
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("==", Comparison::Equal),
+    ("!=", Comparison::NotEqual),
+    ("<=", Comparison::AtMost),
+    (">=", Comparison::AtLeast),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+];
 
 impl JsonPath {
     /// Parses a path; `None` if it is invalid.
@@ -48,29 +80,80 @@ fn follow<'a>(path: &[Step], value: &'a Value) -> Vec<&'a Value> {
 }
 
 fn advance<'a>(step: &Step, at: &'a Value) -> Vec<&'a Value> {
+    let items = at.as_array().map(Vec::as_slice).unwrap_or_default();
     match step {
         Step::Field(name) => at.get(name).into_iter().collect(),
-        Step::Fields(names) => names.iter().filter_map(|name| at.get(name)).collect(),
-        Step::Index(index) => {
-            let items = at.as_array().map(Vec::as_slice).unwrap_or_default();
-            let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
-            let index = if *index < 0 { index + length } else { *index };
-            usize::try_from(index).ok().and_then(|i| items.get(i)).into_iter().collect()
-        }
-        Step::All => match at {
-            Value::Array(items) => items.iter().collect(),
-            Value::Object(fields) => fields.values().collect(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
-        },
+        Step::Index(index) => position(*index, items).and_then(|at| items.get(at)).into_iter().collect(),
+        Step::Slice(slice) => slice.of(items),
+        Step::Union(steps) => steps.iter().flat_map(|step| advance(step, at)).collect(),
+        Step::All => children(at),
+        Step::Descent => descent(at),
+        Step::Having(path) => items.iter().filter(|item| !follow(path, item).is_empty()).collect(),
         Step::Filter(path, comparison, wanted) => {
-            let items = at.as_array().map(Vec::as_slice).unwrap_or_default();
-            let passes = |item: &&Value| {
-                let equal = follow(path, item).first().is_some_and(|found| *found == wanted);
-                equal == (*comparison == Comparison::Equal)
+            let passes = |item: &&Value| match follow(path, item)[..] {
+                [found] => comparison.holds(found, wanted),
+                _ => false,
             };
             items.iter().filter(passes).collect()
         }
     }
+}
+
+/// The position that an index, or an end of a slice, means; none before the list.
+fn position(index: i64, items: &[Value]) -> Option<usize> {
+    let length = i64::try_from(items.len()).ok()?;
+    usize::try_from(if index < 0 { index + length } else { index }).ok()
+}
+
+impl Slice {
+    /// The items of the slice; none if it reaches outside of the list.
+    fn of<'a>(&self, items: &'a [Value]) -> Vec<&'a Value> {
+        let range = || {
+            let start = position(self.start.unwrap_or(0), items)?;
+            let end = self.end.map_or(Some(items.len()), |end| position(end, items))?;
+            let step = usize::try_from(self.step.unwrap_or(1)).ok().filter(|step| *step > 0)?;
+            Some(items.get(start..end)?.iter().step_by(step))
+        };
+        range().into_iter().flatten().collect()
+    }
+}
+
+impl Comparison {
+    /// Values of different types are not equal and have no order.
+    fn holds(self, found: &Value, wanted: &Value) -> bool {
+        let order = match (found, wanted) {
+            (Value::String(found), Value::String(wanted)) => Some(found.cmp(wanted)),
+            (Value::Number(found), Value::Number(wanted)) => match (found.as_i64(), wanted.as_i64()) {
+                (Some(found), Some(wanted)) => Some(found.cmp(&wanted)),
+                _ => found.as_f64().partial_cmp(&wanted.as_f64()),
+            },
+            (found, wanted) => (found == wanted).then_some(Ordering::Equal),
+        };
+        match self {
+            Self::Equal => order == Some(Ordering::Equal),
+            Self::NotEqual => order != Some(Ordering::Equal),
+            Self::Less => order.is_some_and(Ordering::is_lt),
+            Self::AtMost => order.is_some_and(Ordering::is_le),
+            Self::Greater => order.is_some_and(Ordering::is_gt),
+            Self::AtLeast => order.is_some_and(Ordering::is_ge),
+        }
+    }
+}
+
+fn children(at: &Value) -> Vec<&Value> {
+    match at {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(fields) => fields.values().collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+fn descent(at: &Value) -> Vec<&Value> {
+    let below = children(at);
+    if below.is_empty() {
+        return below;
+    }
+    [at].into_iter().chain(below.into_iter().flat_map(descent)).collect()
 }
 
 fn steps(text: &str) -> Option<Vec<Step>> {
@@ -82,6 +165,16 @@ fn steps(text: &str) -> Option<Vec<Step>> {
             path.push(bracket(after[..end].trim())?);
             rest = &after[end + 1..];
             continue;
+        }
+        if let Some(after) = rest.strip_prefix("..") {
+            path.push(Step::Descent);
+            rest = after;
+            if rest.is_empty() {
+                return None;
+            }
+            if rest.starts_with('[') {
+                continue;
+            }
         }
         let named = rest.strip_prefix('.').unwrap_or(rest);
         let (name, length) = field(named)?;
@@ -127,24 +220,59 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 fn bracket(text: &str) -> Option<Step> {
+    if let Some(filter) = text.strip_prefix("?(").and_then(|text| text.strip_suffix(')')) {
+        return self::filter(filter);
+    }
+    let parts = parts(text, ',');
+    match parts[..] {
+        [one] => selector(one.trim()),
+        _ => parts.into_iter().map(|part| selector(part.trim())).collect::<Option<_>>().map(Step::Union),
+    }
+}
+
+/// One alternative of a union.
+fn selector(text: &str) -> Option<Step> {
+    if let Some(name) = unquoted(text) {
+        return Some(Step::Field(name));
+    }
     if text == "*" {
-        return Some(Step::All);
+        return Some(Step::Slice(Slice { start: None, end: None, step: None }));
     }
-    if let Some(names) = text.split(',').map(|name| unquoted(name.trim())).collect::<Option<Vec<_>>>() {
-        let name = (names.len() == 1).then(|| names[0].clone());
-        return Some(name.map_or(Step::Fields(names), Step::Field));
+    let bounds = text.split(':').map(|text| match text {
+        "" => Some(None),
+        _ => text.parse().ok().map(Some),
+    });
+    match bounds.collect::<Option<Vec<Option<i64>>>>()?[..] {
+        [index] => index.map(Step::Index),
+        [start, end] => Some(Step::Slice(Slice { start, end, step: None })),
+        [start, end, step] => Some(Step::Slice(Slice { start, end, step })),
+        _ => None,
     }
-    if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
-        let (comparison, at) = filter
-            .find("==")
-            .map(|at| (Comparison::Equal, at))
-            .or_else(|| filter.find("!=").map(|at| (Comparison::NotEqual, at)))?;
-        let path = filter[..at].trim().strip_prefix('@')?;
-        let value = filter[at + 2..].trim();
-        let value = unquoted(value).map(Value::String).or_else(|| serde_json::from_str(value).ok())?;
-        return Some(Step::Filter(steps(path)?, comparison, value));
-    }
-    text.parse().ok().map(Step::Index)
+}
+
+fn filter(text: &str) -> Option<Step> {
+    let of_item = |path: &str| path.trim().strip_prefix('@').and_then(steps);
+    let Some(at) = text.find(['=', '!', '<', '>']) else { return of_item(text).map(Step::Having) };
+    let (path, rest) = text.split_at(at);
+    let (value, comparison) =
+        COMPARISONS.iter().find_map(|(sign, comparison)| Some((rest.strip_prefix(sign)?, *comparison)))?;
+    let value = value.trim();
+    let value = unquoted(value).map(Value::String).or_else(|| serde_json::from_str(value).ok())?;
+    Some(Step::Filter(of_item(path)?, comparison, value))
+}
+
+/// The parts of a text between separators that are not in quotes.
+fn parts(text: &str, separator: char) -> Vec<&str> {
+    let mut quote = None;
+    text.split(|c| {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if matches!(c, '"' | '\'') => quote = Some(c),
+            _ => {}
+        }
+        quote.is_none() && c == separator
+    })
+    .collect()
 }
 
 fn unquoted(text: &str) -> Option<String> {
@@ -172,13 +300,31 @@ mod tests {
             ("spec.size", json!([3])),
             (".spec.list[1]", json!([2])),
             (".spec.list[-1]", json!([3])),
+            (".spec.list[-4]", json!([])),
+            (".spec.list[3]", json!([])),
             (".spec.list[*]", json!([1, 2, 3])),
+            (".spec.list.*", json!([1, 2, 3])),
+            (".spec.map.*", json!(["slash"])),
+            (".spec.map[*]", json!([])),
             (".spec.a\\.b", json!(["dotted"])),
             (".spec.map['x/y']", json!(["slash"])),
+            (".spec.map['x/y','a,b']", json!(["slash"])),
             (".spec['none','size']", json!([3])),
+            (".spec.list[2,0]", json!([3, 1])),
+            (".spec.list[0,1:]", json!([1, 2, 3])),
             (".spec['a.b', 'size']", json!(["dotted", 3])),
             (r#".status.conditions[?(@.type=="Ready")].status"#, json!(["True"])),
             (".status.conditions[?(@.type!='Ready')].status", json!(["False"])),
+            (".status.conditions[?(@.code!=8)].type", json!(["Ready"])),
+            (".status.conditions[?(@.code)].type", json!(["Ready"])),
+            (".status.conditions[?(@.code>6)].type", json!(["Ready"])),
+            (".status.conditions[?(@.code>=7.0)].type", json!(["Ready"])),
+            (".status.conditions[?(@.code < 7)].type", json!([])),
+            (".status.conditions[?(@.code<=7)].type", json!(["Ready"])),
+            (r#".status.conditions[?(@.code<"8")].type"#, json!([])),
+            (r#".status.conditions[?(@.type<"G")].type"#, json!(["Failed"])),
+            ("..type", json!(["Ready", "Failed"])),
+            (".status..[0].code", json!([7])),
             (".status.conditions[?(@.code==7)].type", json!(["Ready"])),
             (".status.missing.deeper", json!([])),
             (".spec.size.deeper", json!([])),
@@ -189,8 +335,50 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_is_what_client_go_says() {
+        let value = json!({"list": [0, 1, 2, 3], "none": [], "text": "abcd"});
+        for (path, expected) in [
+            (".list[-1:]", json!([3])),
+            (".list[:]", json!([0, 1, 2, 3])),
+            (".list[1:3]", json!([1, 2])),
+            (".list[:-1]", json!([0, 1, 2])),
+            (".list[-3:-1]", json!([1, 2])),
+            (".list[::2]", json!([0, 2])),
+            (".list[1::2]", json!([1, 3])),
+            (".list[0:4:3]", json!([0, 3])),
+            (".list[4:]", json!([])),
+            (".list[2:2]", json!([])),
+            // Errors of client-go, so that nothing is printed.
+            (".list[:5]", json!([])),
+            (".list[-5:]", json!([])),
+            (".list[3:1]", json!([])),
+            (".list[::0]", json!([])),
+            (".list[::-1]", json!([])),
+            (".none[-1:]", json!([])),
+            (".text[-1:]", json!([])),
+            (".missing[-1:]", json!([])),
+        ] {
+            let found = JsonPath::parse(path).unwrap();
+            assert_eq!(json!(found.find(&value)), expected, "{path}");
+        }
+    }
+
+    #[test]
     fn an_invalid_path_does_not_parse() {
-        for path in [".spec[", ".spec[?(@.a)]", "..", ".spec[x]", ".spec[?(type=='a')]"] {
+        for path in [
+            ".spec[",
+            "..",
+            ".spec..",
+            ".spec[x]",
+            ".spec[]",
+            ".spec[1:2:3:4]",
+            ".spec[a:]",
+            ".spec[0,x]",
+            ".spec['a]",
+            ".spec[?(type=='a')]",
+            ".spec[?(@.a=b)]",
+            ".spec[?(@.a==b)]",
+        ] {
             assert_eq!(JsonPath::parse(path), None, "{path}");
         }
     }
