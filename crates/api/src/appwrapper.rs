@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub(crate) use canonical::ray_cluster;
-pub use crd::{Columns, definition, definition_with_components};
+pub use crd::{Columns, add_components, definition};
 pub use spec::{Item, Spec, SpecError};
 pub use status::{Condition, QueuePlace, State, Status};
 

@@ -3,8 +3,9 @@
 //! - `member`: a simulated cluster with its controller
 //! - `worker`: a worker of a hub; `hub`: the objects of the hub that name its workers, and the queues
 //! - `profile`: the controller as the chart starts it; `roles`: the roles of tenants
-//! - `endpoint`: addresses
+//! - `definitions`: the definition of AppWrappers in both versions; `endpoint`: addresses
 
+mod definitions;
 mod endpoint;
 mod hub;
 mod member;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::appwrapper::{Columns, Group, definition, definition_with_components};
+use api::appwrapper::{Columns, Group, definition};
 use api::quota;
 use futures::StreamExt;
 use index::{Kind, wire};
@@ -37,11 +37,6 @@ pub async fn install_crds(client: Client, groups: &[Group], columns: Columns) ->
         install(&client, &group.resource(), &definition(*group, columns)).await?;
     }
     Ok(())
-}
-
-/// Adds the version of AppWrappers with components to the CRD of `workload.codeflare.dev`, for a simulated cluster.
-pub async fn install_components_crd(client: Client, columns: Columns) -> Result<(), Error> {
-    install(&client, &Group::Codeflare.resource(), &definition_with_components(columns)).await
 }
 
 /// Installs the `QuotaSubtree` CRD of the newer group in the same way.

@@ -60,9 +60,7 @@ pub use controller::{
     PendingWorkload, QuotaGroup, Reported, Reports, Unplanned, WorkloadPlaces, WorkloadQueue, WorkloadReport,
     WorkloadReportPhase, WrapperPhase, WrapperReport,
 };
-pub use crds::{
-    install_components_crd, install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd,
-};
+pub use crds::{install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::{Error, describe as describe_error};
 pub use events::{Recorder, Subject};

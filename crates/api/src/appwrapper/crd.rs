@@ -31,9 +31,14 @@ pub enum Columns {
     Mcad,
 }
 
+/// The extension of a schema that keeps fields that it does not have.
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// Where the state of a gang is.
+const STATE_PATH: &str = ".status.state";
 /// The printer columns: name, type, path, and 0 or, for `-o wide` only, 1.
 const COLUMNS: [(&str, &str, &str, u8); 6] = [
-    ("State", "string", ".status.state", 0),
+    ("State", "string", STATE_PATH, 0),
     ("Queued", "string", ".status.queuejobstate", 0),
     ("Position", "string", ".status.queue.position", 0),
     ("Start", "string", ".status.queue.start", 0),
@@ -72,11 +77,16 @@ pub fn definition(group: Group, columns: Columns) -> Value {
     definition
 }
 
-/// The CRD of `workload.codeflare.dev` with the version of its other controller beside it, whose objects are stored as they are. For
-/// a simulated cluster: a cluster has one of the two.
-pub fn definition_with_components(columns: Columns) -> Value {
-    let mut definition = definition(Group::Codeflare, columns);
-    let stored = &mut definition["spec"]["versions"][0];
+/// Adds the version with components, that of the other controller of `workload.codeflare.dev`, to the CRD of this group. Objects
+/// of both versions are stored as they are. For a simulated cluster: a cluster has one of the two.
+///
+/// Without effect on a definition that does not have the version of [`definition`], and on one that has both already.
+pub fn add_components(definition: &mut Value) {
+    let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+    let Some(versions) = versions else { return };
+    let Some(at) = versions.iter().position(|version| version["name"] == VERSION) else { return };
+    let stored = &mut versions[at];
+    keep_components(stored);
     let mut version = json!({
         "name": COMPONENTS_VERSION,
         "served": true,
@@ -86,17 +96,27 @@ pub fn definition_with_components(columns: Columns) -> Value {
     });
     if let Some(columns) = stored.get("additionalPrinterColumns") {
         version["additionalPrinterColumns"] = columns.clone();
-        // kubectl prints the columns of the newer version for the objects of both.
-        version["additionalPrinterColumns"][0]["jsonPath"] = ".status['state','phase']".into();
+        let columns = version["additionalPrinterColumns"].as_array_mut().into_iter().flatten();
+        for column in columns.filter(|column| column["jsonPath"] == STATE_PATH) {
+            // kubectl prints the columns of the newer version for the objects of both.
+            column["jsonPath"] = ".status['state','phase']".into();
+        }
     }
-    let spec = &mut stored["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    for (field, schema) in components_fields() {
-        spec["properties"][field] = schema;
+    versions.retain(|version| version["name"] != COMPONENTS_VERSION);
+    versions.push(version);
+}
+
+/// Lets a version keep what objects with components have: the API server prunes what it stores by the schema of the stored version.
+fn keep_components(version: &mut Value) {
+    let Some(properties) = version.pointer_mut("/schema/openAPIV3Schema/properties") else { return };
+    if let Some(Value::Object(fields)) = properties.pointer_mut("/spec/properties") {
+        fields.extend(components_fields().map(|(field, schema)| (field.to_owned(), schema)));
     }
-    if let Some(versions) = definition["spec"]["versions"].as_array_mut() {
-        versions.push(version);
+    for schema in ["/status", "/status/properties/conditions/items"] {
+        if let Some(Value::Object(schema)) = properties.pointer_mut(schema) {
+            schema.insert(PRESERVE.into(), true.into());
+        }
     }
-    definition
 }
 
 fn components_fields() -> [(&'static str, Value); 3] {
@@ -360,4 +380,42 @@ fn number(description: &str) -> Value {
 
 fn stamp(description: &str) -> Value {
     json!({"type": "string", "format": "date-time", "description": description})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_version_keeps_what_the_version_with_components_has() {
+        let mut both = definition(Group::Codeflare, Columns::Queue);
+        add_components(&mut both);
+        let versions = both["spec"]["versions"].as_array().unwrap();
+        let names: Vec<&Value> = versions.iter().map(|version| &version["name"]).collect();
+        assert_eq!(names, [VERSION, COMPONENTS_VERSION]);
+        assert_eq!(versions[1]["additionalPrinterColumns"][0]["jsonPath"], ".status['state','phase']");
+        let properties = &versions[0]["schema"]["openAPIV3Schema"]["properties"];
+        for field in ["components", "suspend", "managedBy"] {
+            assert!(properties["spec"]["properties"][field].is_object(), "{field}");
+        }
+        assert_eq!(properties["status"][PRESERVE], true);
+        assert_eq!(properties["status"]["properties"]["conditions"]["items"][PRESERVE], true);
+        let once = both.clone();
+        add_components(&mut both);
+        assert_eq!(both, once);
+    }
+
+    #[test]
+    fn components_are_added_to_no_other_definition() {
+        let other = json!({"spec": {"versions": [{"name": COMPONENTS_VERSION}]}});
+        for definition in [other, json!({}), json!({"spec": "x"}), json!({"spec": {"versions": {}}})] {
+            let mut changed = definition.clone();
+            add_components(&mut changed);
+            assert_eq!(changed, definition);
+        }
+        let mut without_columns = definition(Group::Codeflare, Columns::Mcad);
+        without_columns["spec"]["versions"][0]["additionalPrinterColumns"] = json!([]);
+        add_components(&mut without_columns);
+        assert_eq!(without_columns["spec"]["versions"][1]["additionalPrinterColumns"], json!([]));
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use server::admission::{Admission, WEBHOOK};
 use server::{pending_workloads, visibility};
 
-use super::{Args, roles};
+use super::{Args, definitions, roles};
 use crate::embedded_kueue::Queues;
 use crate::kueue::Duties;
 use crate::{device_tolerations, embedded_kueue};
@@ -47,14 +47,10 @@ impl Member {
     ) -> Result<Self> {
         let Shape { nodes, pools, groups, kinds, is_hub } = shape;
         let client = kube::Client::new(service.as_user(User::admin()), "default");
+        definitions::complete(service);
         controllers::install_crds(client.clone(), &groups, args.appwrapper_columns.columns())
             .await
             .context("cannot install the AppWrapper resources")?;
-        if groups.contains(&Group::Codeflare) {
-            let installed =
-                controllers::install_components_crd(client.clone(), args.appwrapper_columns.columns());
-            installed.await.context("cannot install the AppWrapper resources of v1beta2")?;
-        }
         duties.jobs.kinds.extend(&kinds);
         if args.quota {
             let installed = controllers::install_quota_crd(client.clone()).await;

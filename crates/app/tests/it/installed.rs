@@ -77,9 +77,41 @@ fn all_objects_of_muster_install_are_served_and_accepted() {
         "--set",
         "crds.install=chart",
         "--set",
-        "appWrappers.provisioningClasses=[none,check-capacity.autoscaling.x-k8s.io]",
+        "appWrappers.provisioningClasses={none,check-capacity.autoscaling.x-k8s.io}",
     ];
     applied(address, &all, dir.path());
+    assert_eq!(running.end(), Some(0));
+}
+
+/// The versions of all definitions that are served.
+fn served(address: &str) -> Vec<String> {
+    let definitions = get(address, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
+    let of = |definition: &Value| -> Vec<String> {
+        let versions = definition["spec"]["versions"].as_array().unwrap().iter();
+        let served = versions.filter(|version| version["served"] == true);
+        served.map(|version| format!("{} {}", definition["metadata"]["name"], version["name"])).collect()
+    };
+    definitions["items"].as_array().unwrap().iter().flat_map(of).collect()
+}
+
+#[test]
+fn the_definitions_of_the_chart_take_nothing_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&[], dir.path());
+    let address = running.address("API server");
+    let before = served(address);
+    let wrappers = "/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers";
+    let inner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inner"}});
+    let wrapper = json!({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "a"},
+        "spec": {"suspend": true, "components": [{"template": inner}]}});
+    request(address, &format!("POST {wrappers}"), &wrapper.to_string()).unwrap();
+    for columns in ["mcad", "queue"] {
+        let columns = format!("appWrappers.columns={columns}");
+        let arguments = ["--set", "kueue.enabled=true", "--set", "crds.install=chart", "--set", &columns];
+        applied(address, &arguments, dir.path());
+        assert_eq!(served(address), before);
+        assert_eq!(get(address, &format!("{wrappers}/a"))["spec"], wrapper["spec"]);
+    }
     assert_eq!(running.end(), Some(0));
 }
 
