@@ -167,6 +167,20 @@ async fn a_pod_that_is_created_again_takes_the_free_place_and_any_node_if_its_no
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_selects_its_host_gets_its_place_there() {
+    let cluster = cluster_of(&[&["a", "b"]]).await;
+    let _controller = controller(&cluster);
+    let mut job = pairs("train", 2);
+    job["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "b"});
+    submit_job(&cluster, job).await;
+    let train = running(&cluster, "train").await;
+    for pod in ["train-1", "train-2"] {
+        create_pod(&cluster, &train, pod).await;
+        assert_eq!(host(&cluster, pod).await, "b");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_annotation_of_the_queue_decides_about_places() {
     let cluster = cluster_of(&[&["a"]]).await;
     let queues = cluster_queues();

@@ -212,7 +212,8 @@ impl Index {
         let ranks = row.ranks(assigned, &live).unwrap_or_default();
         let rank = |pod: &PodRow| ranks.get(pod.uid.as_str()).copied();
         let mut left: Vec<i64> = places.domains.iter().map(|domain| domain.count).collect();
-        for pod in live {
+        // One that waits holds no place, also if its author, or its flavor, has selected its host.
+        for pod in live.into_iter().filter(|pod| !(pod.is_topology_gated && awaits_place(pod))) {
             let held = self.domain_of(pod, places);
             let at = held.and_then(|held| places.domains.iter().position(|domain| domain.values == held));
             if let Some(left) = at.and_then(|at| left.get_mut(at)) {
