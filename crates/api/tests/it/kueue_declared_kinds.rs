@@ -47,7 +47,20 @@ fn a_declaration_that_cannot_work_is_refused_with_its_field() {
             json!([["replicas"]]),
             "kinds[0].podSets.count: \"replicas\" is no JSON pointer",
         ),
-        ("/kinds/0/kind", json!(""), "kinds[0].kind: is empty"),
+        ("/kinds/0/kind", json!(""), "kinds[0].kind: \"\" is no kind: write letters and digits"),
+        ("/kinds/0/kind", json!("training run"), "kinds[0].kind: \"training run\" is no kind"),
+        (
+            "/kinds/0/resource",
+            json!("TrainingRuns"),
+            "kinds[0].resource: \"TrainingRuns\" is no resource: write the plural in lower case",
+        ),
+        (
+            "/kinds/0/apiVersion",
+            json!("v1"),
+            "kinds[0].apiVersion: \"v1\" is no apiVersion: write GROUP/VERSION",
+        ),
+        ("/kinds/0/apiVersion", json!("example..com/v1"), "kinds[0].apiVersion: "),
+        ("/kinds/0/apiVersion", json!("example.com/1"), "kinds[0].apiVersion: "),
         ("/kinds/0/ready", json!({"condition": 1}), "kinds[0].ready.condition: invalid type"),
     ] {
         let found = with(pointer, value);
@@ -56,5 +69,6 @@ fn a_declaration_that_cannot_work_is_refused_with_its_field() {
     let mut twice = document();
     twice["kinds"][0]["apiVersion"] = "batch/v1".into();
     twice["kinds"][0]["kind"] = "Job".into();
-    assert_eq!(declare(&twice).unwrap_err(), "kinds[0]: Job of batch/v1 is served already");
+    assert_eq!(declare(&twice).unwrap_err(), "kinds[0]: Job of batch/v1 is served already: leave it out");
+    assert_eq!(declare(&Value::Null).unwrap_err(), "it is empty: write a list of kinds");
 }

@@ -8,6 +8,9 @@ use super::declared::{Declared, Ended, PodSets, Ready};
 use super::{JOB_KINDS, JobKind};
 use crate::wrapped_kinds::group;
 
+/// Maximum length of a DNS label.
+const LABEL_MAX: usize = 63;
+
 /// The document.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,6 +69,20 @@ struct EndedUnits {
     field: String,
 }
 
+/// Whether a text is a DNS label.
+fn is_label(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= LABEL_MAX
+        && text.starts_with(is_inner)
+        && text.ends_with(is_inner)
+        && text.chars().all(|c| is_inner(c) || c == '-')
+}
+
+/// Whether a text is a DNS label that begins with a letter.
+fn is_name(text: &str) -> bool {
+    is_label(text) && text.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
 fn suspend() -> String {
     "/spec/suspend".into()
 }
@@ -74,8 +91,11 @@ fn suspend() -> String {
 ///
 /// # Errors
 ///
-/// A text that names the field: it is unknown, is missing or has another type, a path is no JSON pointer, or the kind is served already.
+/// A text that names the field: it is unknown, is missing or has another type, a path is no JSON pointer, a name cannot be served, or the kind is served already.
 pub fn declare(document: &Value) -> Result<Vec<&'static JobKind>, String> {
+    if document.is_null() {
+        return Err("it is empty: write a list of kinds".into());
+    }
     let document: Document = serde_path_to_error::deserialize(document)
         .map_err(|error| format!("{}: {}", error.path(), error.inner()))?;
     let mut kinds: Vec<&'static JobKind> = Vec::new();
@@ -83,7 +103,10 @@ pub fn declare(document: &Value) -> Result<Vec<&'static JobKind>, String> {
         kind.check().map_err(|why| format!("kinds[{at}].{why}"))?;
         let is_known = |known: &JobKind| known.is_kind_of(&kind.api_version, &kind.kind);
         if JOB_KINDS.iter().any(is_known) || kinds.iter().any(|known| is_known(known)) {
-            return Err(format!("kinds[{at}]: {} of {} is served already", kind.kind, kind.api_version));
+            return Err(format!(
+                "kinds[{at}]: {} of {} is served already: leave it out",
+                kind.kind, kind.api_version
+            ));
         }
         kinds.push(kind.leak());
     }
@@ -92,10 +115,7 @@ pub fn declare(document: &Value) -> Result<Vec<&'static JobKind>, String> {
 
 impl Declaration {
     fn check(&self) -> Result<(), String> {
-        let names = [("apiVersion", &self.api_version), ("kind", &self.kind), ("resource", &self.resource)];
-        if let Some((field, _)) = names.iter().find(|(_, name)| name.is_empty()) {
-            return Err(format!("{field}: is empty"));
-        }
+        self.check_names()?;
         let sets = &self.pod_sets;
         let mut paths = vec![("suspend", &self.suspend), ("active", &self.active)];
         paths.extend([("podSets.at", &sets.at), ("podSets.template", &sets.template)]);
@@ -112,6 +132,27 @@ impl Declaration {
             Some((field, path)) => Err(format!("{field}: {path:?} is no JSON pointer: it begins with /")),
             None => Ok(()),
         }
+    }
+
+    /// An API server serves no other names.
+    fn check_names(&self) -> Result<(), String> {
+        let wrong = |field: &str, value: &str, form: &str| {
+            Err(format!("{field}: {value:?} is no {field}: write {form}"))
+        };
+        let is_version = |text: &str| {
+            text.split_once('/')
+                .is_some_and(|(group, version)| group.split('.').all(is_label) && is_name(version))
+        };
+        if !is_version(&self.api_version) {
+            return wrong("apiVersion", &self.api_version, "GROUP/VERSION, such as example.com/v1");
+        }
+        if !is_name(&self.kind.to_ascii_lowercase()) {
+            return wrong("kind", &self.kind, "letters and digits, such as TrainingRun");
+        }
+        if !is_name(&self.resource) {
+            return wrong("resource", &self.resource, "the plural in lower case, such as trainingruns");
+        }
+        Ok(())
     }
 
     /// The kind, for the life of the process.
