@@ -28,9 +28,10 @@ fn path_of(address: &str, object: &Value) -> String {
         .iter()
         .find(is_it)
         .unwrap_or_else(|| panic!("{} of {version} is not served", object["kind"]));
-    let namespace = match found["namespaced"] == true {
-        true => format!("/namespaces/{}", object["metadata"]["namespace"].as_str().unwrap()),
-        false => String::new(),
+    let namespace = if found["namespaced"] == true {
+        format!("/namespaces/{}", object["metadata"]["namespace"].as_str().unwrap())
+    } else {
+        String::new()
     };
     let [plural, name] = [&found["name"], &object["metadata"]["name"]].map(|name| name.as_str().unwrap());
     format!("{root}/{version}{namespace}/{plural}/{name}")

@@ -1,7 +1,8 @@
 //! The `CustomResourceDefinition`s of the operators, written from scratch. Their schemas cover the fields that the
 //! operators read or default; all other fields are preserved.
 
-use api::kueue::jobs::JobKind;
+use api::appwrapper::{self, Columns, Group};
+use api::kueue::jobs::{JobKind, Operator};
 use serde_json::{Value, json};
 
 use super::training_rules::KINDS;
@@ -15,15 +16,25 @@ pub(crate) fn definitions_of_jobs(kinds: &[&'static JobKind]) -> Vec<Value> {
         let operator = kind.integration.operator();
         let columns = operator.map_or(&[][..], |operator| operator.columns()).iter();
         let columns: Vec<Value> = columns.map(|(name, kind, path)| column(name, kind, path)).collect();
-        let fields = operator.map_or(Value::Null, |operator| operator.spec_fields());
+        let fields = operator.map_or(Value::Null, Operator::spec_fields);
         let mut jobs = definition(Kind::of_jobs(kind), &columns, &fields, None);
         let names = operator.map_or(&[][..], |operator| operator.short_names());
         jobs["spec"]["names"]["shortNames"] = json!(names);
+        if jobs["metadata"]["name"] == *Group::Codeflare.resource() {
+            jobs = wrappers();
+        }
         let others = kind.integration.references().iter();
         let others = others.map(|other| definition(Kind::referenced(other), &[], &Value::Null, None));
         std::iter::once(jobs).chain(others).collect::<Vec<_>>()
     };
     kinds.iter().flat_map(of).collect()
+}
+
+/// The definition of AppWrappers, in the versions of both controllers: Muster, which may start later, takes it for its own.
+fn wrappers() -> Value {
+    let mut definition = appwrapper::definition(Group::Codeflare, Columns::default());
+    appwrapper::add_components(&mut definition);
+    definition
 }
 
 /// All definitions of kinds with an operator of their own.

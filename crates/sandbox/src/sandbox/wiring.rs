@@ -206,7 +206,7 @@ impl Wiring {
         for (at, store) in jobs.stores() {
             let handler = jobs.clone();
             store.on_change(vec![Box::new(move |change| {
-                handler.queue.add((at, change.latest().meta().key()))
+                handler.queue.add((at, change.latest().meta().key()));
             })]);
             self.watch_later(&store);
         }
