@@ -77,10 +77,16 @@ pub(crate) fn objects() -> Vec<Value> {
     edit.extend([secrets, part]);
     let mut admin = edit.clone();
     admin.push(access);
-    for (name, rules) in [("admin", admin), ("edit", edit), ("view", view)] {
+    // Each is a part of the one that may more.
+    for (name, part_of, rules) in
+        [("admin", None, admin), ("edit", Some("admin"), edit), ("view", Some("edit"), view)]
+    {
         let mut role = role(name, &json!(rules));
-        let label = format!("rbac.authorization.k8s.io/aggregate-to-{name}");
-        role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]});
+        let label = |name: &str| format!("rbac.authorization.k8s.io/aggregate-to-{name}");
+        role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label(name): "true"}}]});
+        if let Some(other) = part_of {
+            role["metadata"]["labels"][label(other)] = "true".into();
+        }
         all.push(role);
     }
     all.extend(priority_levels());

@@ -4,6 +4,8 @@
 //! request impersonates another user. Authenticated users may use discovery and self reviews; other access needs a
 //! role.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::object;
@@ -105,12 +107,17 @@ impl ApiServer {
             _ => self.store.get(ROLES, &key_of(object::namespace(binding), name)),
         };
         let Some(role) = role.map(|role| role.value()) else { return Vec::new() };
-        let mut rules = object::items(&role, &["rules"]).to_vec();
-        for selector in object::items(&role, &["aggregationRule", "clusterRoleSelectors"]) {
-            let selector = crate::selector::Selector::from_value(selector);
-            for part in self.store.range(CLUSTER_ROLES, None, None) {
-                if selector.matches(|key| part.label(key)) && part.name() != name {
-                    rules.extend(object::items(&part.value(), &["rules"]).to_vec());
+        let mut rules = Vec::new();
+        // A part of a role may have parts of its own: `view` is a part of `edit`, and that one of `admin`.
+        let (mut open, mut known) = (vec![role], BTreeSet::from([name.to_owned()]));
+        while let Some(role) = open.pop() {
+            rules.extend(object::items(&role, &["rules"]).to_vec());
+            for selector in object::items(&role, &["aggregationRule", "clusterRoleSelectors"]) {
+                let selector = crate::selector::Selector::from_value(selector);
+                for part in self.store.range(CLUSTER_ROLES, None, None) {
+                    if selector.matches(|key| part.label(key)) && known.insert(part.name().to_owned()) {
+                        open.push(part.value());
+                    }
                 }
             }
         }

@@ -248,7 +248,10 @@ async fn patch(api: &Api<DynamicObject>, name: &str, change: &Value, named: &str
     let by = PatchParams { field_manager: Some("muster-cli".into()), ..PatchParams::default() };
     match api.patch(name, &by, &Patch::Merge(change)).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 403 => {
+        // A webhook that refuses answers with this code, too.
+        Err(kube::Error::Api(status))
+            if status.code == 403 && status.message.contains(" cannot patch resource ") =>
+        {
             bail!(
                 "{}; a Role with the verb patch for this resource has the right, and so has cluster-admin",
                 status.message

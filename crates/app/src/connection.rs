@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 pub(crate) use controllers::api_resource as resource;
 use controllers::{Config, Kueue, Meter, Observer};
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 
@@ -87,6 +87,10 @@ impl Connection {
             eprintln!("muster: no controller has published its configuration in this cluster; assuming the default, without --preemption");
             Config::default()
         });
+        // Who may not read the nodes is told so at once.
+        let nodes = Api::<DynamicObject>::all_with(client.clone(), &resource("v1", "Node", "nodes"));
+        let first = nodes.list(&ListParams::default().limit(1)).await;
+        first.map_err(|error| unreadable(error.into()))?;
         if wants_workloads {
             config.kueue = Kueue::Scheduler;
         }

@@ -110,7 +110,8 @@ async fn queue(named: Named) -> Result<String> {
         text.push_str(&indented(&Table::new(columns, &cells, true).text(&cells, true)));
         let (kind, name) = rows[0].object.split_once('/').unwrap_or_default();
         // Events about a ClusterQueue are in the namespace default.
-        text.push_str(&events(&client, None, &[(Some(kind.to_owned()), name.to_owned())]).await);
+        let within = if kind == "localqueue" { &namespace } else { "default" };
+        text.push_str(&events(&client, Some(within), &[(Some(kind.to_owned()), name.to_owned())]).await);
     }
     Ok(text)
 }

@@ -165,7 +165,7 @@ async fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("muster: {error:#}");
+            eprintln!("muster: {}", visibility::line(&error));
             ExitCode::FAILURE
         }
     }

@@ -185,6 +185,19 @@ fn refusal(error: &kube::Error) -> anyhow::Error {
     anyhow!(text)
 }
 
+/// An error and its causes in one text. Of a refusal, the message of the API server alone.
+pub(crate) fn line(error: &anyhow::Error) -> String {
+    let mut texts = Vec::new();
+    for cause in error.chain() {
+        if let Some(kube::Error::Api(status)) = cause.downcast_ref() {
+            texts.push(status.message.clone());
+            break;
+        }
+        texts.push(cause.to_string());
+    }
+    texts.join(": ")
+}
+
 /// An error whose text is the message of the API server alone.
 pub(crate) fn told(error: kube::Error) -> anyhow::Error {
     if let kube::Error::Api(status) = error { anyhow!(status.message) } else { error.into() }

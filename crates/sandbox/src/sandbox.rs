@@ -43,6 +43,8 @@ pub struct Config {
     pub operators: bool,
     /// The kinds of jobs, beside those of Kueue's, whose definitions are installed and whose jobs the one operator for all kinds runs.
     pub kinds: Vec<&'static JobKind>,
+    /// Whether AppWrappers `workload.codeflare.dev/v1beta2` are among them.
+    pub wrappers: bool,
 }
 
 impl Default for Config {
@@ -58,13 +60,14 @@ impl Default for Config {
             ray: true,
             operators: true,
             kinds: Vec::new(),
+            wrappers: true,
         }
     }
 }
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { nodes, speed, seed, clock: _, logs: _, pools, ray, operators, kinds } = self;
+        let Self { nodes, speed, seed, clock: _, logs: _, pools, ray, operators, kinds, wrappers } = self;
         f.debug_struct("Config")
             .field("nodes", &nodes.len())
             .field("speed", speed)
@@ -73,6 +76,7 @@ impl std::fmt::Debug for Config {
             .field("ray", ray)
             .field("operators", operators)
             .field("kinds", &kinds.len())
+            .field("wrappers", wrappers)
             .finish_non_exhaustive()
     }
 }
@@ -116,7 +120,8 @@ impl Sandbox {
         let mut wiring = Wiring::new(cluster, nodes, Pace::new(config.speed, config.seed));
         let definitions = wiring.definitions();
         let scales = config.pools.is_some();
-        let kinds = if config.operators { operators::operated(&config.kinds) } else { Vec::new() };
+        let mut kinds = if config.operators { operators::operated(&config.kinds) } else { Vec::new() };
+        kinds.retain(|kind| config.wrappers || kind.framework != "workload.codeflare.dev/appwrapper");
         let operators = Operators { ray: config.ray, others: config.operators };
         let (nodes, autoscaler) = wiring.components(config.logs, operators, &kinds, scales);
         let mut resources = Vec::new();

@@ -86,7 +86,7 @@ async fn watch(
         let gangs = match answer {
             Ok((gangs, _)) => gangs,
             Err(error) => {
-                let text = format!("{error:#}");
+                let text = crate::visibility::line(&error);
                 if last_error.as_ref() != Some(&text) {
                     eprintln!("muster: {text}");
                 }

@@ -49,7 +49,7 @@ fn of_folder(folder: &Path) -> Result<Vec<(Planned, Value)>> {
     for file in files {
         let name = file.display().to_string();
         let mut leave_out = |error: anyhow::Error| {
-            eprintln!("muster: left out: {name}: {error:#}");
+            eprintln!("muster: left out: {name}: {}", crate::visibility::line(&error));
             Ok(())
         };
         match planned(&of_file(&file)?, &mut leave_out) {

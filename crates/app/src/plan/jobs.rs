@@ -100,8 +100,15 @@ async fn priority(client: &Client, kind: &JobKind, job: &Value) -> Result<Priori
     }
     let classes: Api<DynamicObject> =
         Api::all_with(client.clone(), &resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"));
-    let classes =
-        classes.list(&ListParams::default()).await.context("cannot list the PriorityClasses")?.items;
+    let classes = match classes.list(&ListParams::default()).await {
+        Ok(list) => list.items,
+        // Tenants may rarely read them, and most clusters have no default class.
+        Err(kube::Error::Api(status)) if status.code == 403 && named == NamedClass::Default => {
+            eprintln!("muster: the default PriorityClass, if there is one, is left out: {}", status.message);
+            Vec::new()
+        }
+        Err(error) => return Err(error).context("cannot list the PriorityClasses"),
+    };
     let found = match &named {
         NamedClass::Pod(name) => {
             let found = classes.iter().find(|class| class.metadata.name.as_ref() == Some(name));

@@ -73,6 +73,7 @@ impl Member {
             speed: args.speed,
             seed: args.seed,
             kinds,
+            wrappers: groups.contains(&Group::Codeflare),
             logs: Some(Arc::new(move |pod, container, text| {
                 logs.with(|server, now| server.append_log(now, pod, container, text));
             })),

@@ -12,6 +12,7 @@ mod pending_workloads;
 mod queued_kinds;
 mod release;
 mod shared_controller;
+mod tenants;
 mod traces;
 mod uninstall;
 mod up;

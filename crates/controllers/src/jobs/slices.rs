@@ -78,10 +78,16 @@ impl<'a> Slices<'a> {
         // The loop of the Workloads ends one whose place another one has taken.
         let is_replaced = |owned: &Owned<'_>| slices.held.as_ref().is_some_and(|held| held.replaces(owned));
         let waiting = holding.into_iter().filter(|owned| !is_replaced(owned)).chain(without);
+        let waiting: Vec<Owned<'_>> = waiting.collect();
+        // Times have no fractions of a second: of two that are as old, the one that replaces the other is newer.
+        let is_older = |at: usize| {
+            waiting.iter().any(|other| !other.whole.metadata.is_deleting() && other.replaces(&waiting[at]))
+        };
+        let older: Vec<bool> = (0..waiting.len()).map(is_older).collect();
         let (mut pending, mut others) = (None, Vec::new());
-        for owned in waiting {
+        for (owned, is_older) in waiting.into_iter().zip(older) {
             let before = slices.held.as_ref().or(slices.losing.as_ref());
-            let continues = before.is_none_or(|before| owned.replaces(before));
+            let continues = before.map_or(!is_older, |before| owned.replaces(before));
             if continues && pending.is_none() && !owned.whole.metadata.is_deleting() {
                 pending = Some(owned);
             } else {

@@ -27,7 +27,7 @@ fn mistake(what: &'static str, made: Vec<Value>, answers: Vec<(Ask, &'static str
     Mistake { what, made, answers }
 }
 
-fn queue(name: &str, flavor: &str, amounts: &[(&str, &str)], more: Value) -> [Value; 2] {
+fn queue(name: &str, flavor: &str, amounts: &[(&str, &str)], more: &Value) -> [Value; 2] {
     let covered: Vec<&str> = amounts.iter().map(|(resource, _)| *resource).collect();
     let quota: Vec<Value> =
         amounts.iter().map(|(name, quota)| json!({"name": name, "nominalQuota": quota})).collect();
@@ -49,7 +49,7 @@ fn local(name: &str, queue: &str) -> Value {
 }
 
 /// A Job of one pod with these requests.
-fn job(name: &str, queue: &str, requests: Value) -> Value {
+fn job(name: &str, queue: &str, requests: &Value) -> Value {
     let container =
         json!({"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}});
     let mut job = json!({"apiVersion": "batch/v1", "kind": "Job",
@@ -74,18 +74,18 @@ fn labelled(mut job: Value, label: &str, value: &str) -> Value {
 fn mistakes() -> Vec<Mistake> {
     use Ask::{Answer, Events, Muster};
     let cpu = |amount: &str| json!({ "cpu": amount });
-    let mut closed = queue("closed", "default", &[("cpu", "8")], json!({"stopPolicy": "Hold"})).to_vec();
-    closed.push(job("stopped", "closed", cpu("1")));
+    let mut closed = queue("closed", "default", &[("cpu", "8")], &json!({"stopPolicy": "Hold"})).to_vec();
+    closed.push(job("stopped", "closed", &cpu("1")));
     let selects = json!({"namespaceSelector": {"matchLabels": {"team": "others"}}});
-    let mut others = queue("others", "default", &[("cpu", "8")], selects).to_vec();
-    others.push(job("outside", "others", cpu("1")));
-    let mut typo = queue("typo", "defualt", &[("cpu", "8")], json!({})).to_vec();
-    typo.push(job("flavor", "typo", cpu("1")));
+    let mut others = queue("others", "default", &[("cpu", "8")], &selects).to_vec();
+    others.push(job("outside", "others", &cpu("1")));
+    let mut typo = queue("typo", "defualt", &[("cpu", "8")], &json!({})).to_vec();
+    typo.push(job("flavor", "typo", &cpu("1")));
     let claim = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "nope"}}]);
     vec![
         mistake(
             "a queue that does not exist",
-            vec![job("noqueue", "team-x", cpu("1"))],
+            vec![job("noqueue", "team-x", &cpu("1"))],
             vec![
                 (
                     Muster(&["why", "job/noqueue"]),
@@ -108,7 +108,7 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "a queue without quota for what is asked for",
-            vec![job("noquota", "cpus", json!({"cpu": "1", "nvidia.com/gpu": "1"}))],
+            vec![job("noquota", "cpus", &json!({"cpu": "1", "nvidia.com/gpu": "1"}))],
             vec![
                 (Muster(&["why", "job/noquota"]), "can never start with this quota and these nodes"),
                 (Muster(&["why", "job/noquota"]), "queue cpus has no quota for nvidia.com/gpu"),
@@ -116,7 +116,7 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "more than the queue can ever have",
-            vec![job("huge", "gpus", cpu("500"))],
+            vec![job("huge", "gpus", &cpu("500"))],
             vec![(
                 Muster(&["why", "job/huge"]),
                 "needs 500 cpu in flavor default; quota clusterqueue:gpus has at most 16 (8 of its own, 8 to borrow)",
@@ -124,7 +124,7 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "more than a node has",
-            vec![job("wide", "gpus", json!({"cpu": "1", "nvidia.com/gpu": "3"}))],
+            vec![job("wide", "gpus", &json!({"cpu": "1", "nvidia.com/gpu": "3"}))],
             vec![(
                 Muster(&["why", "job/wide"]),
                 "needs 3 nvidia.com/gpu on one node; 3 nodes have 2 even when empty",
@@ -132,17 +132,17 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "a resource of another name",
-            vec![job("plural", "gpus", json!({"cpu": "1", "nvidia.com/gpus": "1"}))],
+            vec![job("plural", "gpus", &json!({"cpu": "1", "nvidia.com/gpus": "1"}))],
             vec![(Muster(&["why", "job/plural"]), "did you mean nvidia.com/gpu, for which it has quota?")],
         ),
         mistake(
             "a node selector that no node matches",
-            vec![with(job("selector", "gpus", cpu("1")), "nodeSelector", json!({"gpu": "a100"}))],
+            vec![with(job("selector", "gpus", &cpu("1")), "nodeSelector", json!({"gpu": "a100"}))],
             vec![(Muster(&["why", "job/selector"]), "no node matches node selector gpu=a100 (3 nodes)")],
         ),
         mistake(
             "a priority class that does not exist",
-            vec![labelled(job("class", "gpus", cpu("1")), "kueue.x-k8s.io/priority-class", "urgnet")],
+            vec![labelled(job("class", "gpus", &cpu("1")), "kueue.x-k8s.io/priority-class", "urgnet")],
             vec![
                 (
                     Muster(&["why", "job/class"]),
@@ -153,7 +153,7 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "a claim that does not exist",
-            vec![with(job("claim", "gpus", cpu("1")), "volumes", claim)],
+            vec![with(job("claim", "gpus", &cpu("1")), "volumes", claim)],
             vec![(
                 Muster(&["why", "job/claim"]),
                 "claim nope does not exist in namespace default: create it",
@@ -169,7 +169,7 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "a local queue of a queue that does not exist",
-            vec![local("lost", "nowhere"), job("lost", "lost", cpu("1"))],
+            vec![local("lost", "nowhere"), job("lost", "lost", &cpu("1"))],
             vec![
                 (
                     Muster(&["why", "job/lost"]),
@@ -196,7 +196,7 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "a job without a queue",
-            vec![job("free", "", cpu("1"))],
+            vec![job("free", "", &cpu("1"))],
             vec![(
                 Muster(&["why", "job/free"]),
                 "is in no queue: neither has it the label kueue.x-k8s.io/queue-name, nor does an AppWrapper hold it",
@@ -204,17 +204,17 @@ fn mistakes() -> Vec<Mistake> {
         ),
         mistake(
             "an amount that is no quantity",
-            vec![job("quantity", "gpus", cpu("one"))],
+            vec![job("quantity", "gpus", &cpu("one"))],
             vec![(Answer, "quantities must match the regular expression")],
         ),
         mistake(
             "an invalid label",
-            vec![job("label", "team a", cpu("1"))],
+            vec![job("label", "team a", &cpu("1"))],
             vec![(Answer, "Invalid value: \\\"team a\\\"")],
         ),
         mistake(
             "an unknown field",
-            vec![with(job("field", "gpus", cpu("1")), "nodeSelektor", json!({}))],
+            vec![with(job("field", "gpus", &cpu("1")), "nodeSelektor", json!({}))],
             vec![(Answer, "unknown field \\\"spec.template.spec.nodeSelektor\\\"")],
         ),
     ]
@@ -256,15 +256,15 @@ fn a_mistake_in_an_object_is_told_with_what_to_do() {
     let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "default"}});
     let cohort = json!({"cohortName": "all"});
     let mut all = vec![flavor];
-    all.extend(queue("cpus", "default", &[("cpu", "8")], cohort.clone()));
-    all.extend(queue("gpus", "default", &[("cpu", "8"), ("nvidia.com/gpu", "6")], cohort));
+    all.extend(queue("cpus", "default", &[("cpu", "8")], &cohort));
+    all.extend(queue("gpus", "default", &[("cpu", "8"), ("nvidia.com/gpu", "6")], &cohort));
     for object in &all {
         let answer = create(address, object);
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
     let mut open = Vec::new();
     for Mistake { what, made, answers } in mistakes() {
-        let answer = made.iter().map(|object| create(address, object)).last().unwrap_or_default();
+        let answer = made.iter().fold(String::new(), |_, object| create(address, object));
         open.extend(answers.into_iter().map(|(ask, expected)| (what, answer.clone(), ask, expected)));
     }
     let deadline = Instant::now() + Duration::from_secs(30);
