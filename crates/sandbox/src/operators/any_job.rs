@@ -144,6 +144,10 @@ impl AnyJobs {
         let Some(job) = row.store.get(&key).filter(|job| !job.metadata.is_deleting()) else {
             return Ok(None);
         };
+        // An AppWrapper of the older version: its pods are those of another controller.
+        if row.kind.integration.is_skipped(&job.value) {
+            return Ok(None);
+        }
         let manager = job.value["spec"]["managedBy"].as_str().filter(|manager| !manager.is_empty());
         if manager.is_some_and(|manager| row.operator.manager().is_some_and(|own| own != manager)) {
             return Ok(None);

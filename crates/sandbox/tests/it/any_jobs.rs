@@ -211,3 +211,27 @@ async fn a_kind_from_a_file_is_served_and_its_jobs_run_and_end() {
     let job = cluster.until(&path, |job| integration.finished(job).is_some()).await;
     assert!(holds(&job, "Failed", "True"), "{job:#}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_an_app_wrapper_of_the_older_version_are_left_alone() {
+    let cluster = cluster(&DEFAULT, 1.0).await;
+    let wrapper = json!({"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper",
+        "metadata": {"name": "older"}, "spec": {"resources": {}}});
+    let wrapper = cluster.create(&WRAPPERS.replace("v1beta2", "v1beta1"), &wrapper).await;
+    let owner = json!({"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "name": "older",
+        "uid": wrapper["metadata"]["uid"], "controller": true});
+    let mut pod = template(&json!({"sandbox.muster.dev/run-time": "1h"}));
+    pod["metadata"]["name"] = "p".into();
+    pod["metadata"]["ownerReferences"] = json!([owner]);
+    cluster.create(PODS, &pod).await;
+    cluster.until(&format!("{PODS}/p"), |pod| pod["status"]["phase"] == "Running").await;
+    cluster.patch(&format!("{WRAPPERS}/older"), &json!({"metadata": {"labels": {"seen": "yes"}}})).await;
+    // Another one runs to its end meanwhile.
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "other"}, "spec": {"template": template(&json!({}))}});
+    let component = json!({"template": job});
+    let newer = json!({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper",
+        "metadata": {"name": "newer"}, "spec": {"components": [component]}});
+    cluster.create(WRAPPERS, &newer).await;
+    cluster.until(&format!("{WRAPPERS}/newer"), |wrapper| wrapper["status"]["phase"] == "Succeeded").await;
+    assert_eq!(names(&cluster).await.iter().filter(|name| *name == "p").count(), 1);
+}
