@@ -23,6 +23,8 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 const HEARTBEATS_PER_SECOND: u64 = 50;
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// The taint of a node that is cordoned.
+const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
 /// Whether the node is simulated: its container runtime says so, or no kubelet has registered it.
 pub(crate) fn is_simulated(node: &Node) -> bool {
@@ -34,6 +36,14 @@ pub(crate) fn is_simulated(node: &Node) -> bool {
 /// Whether the node is disconnected.
 pub(crate) fn is_lost(node: &Node) -> bool {
     node.metadata.annotation(LOST_ANNOTATION) == Some("true")
+}
+
+fn marks_cordoned(taint: &Taint) -> bool {
+    taint.key == CORDONED && taint.effect == "NoSchedule"
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    node.spec.taints.iter().any(marks_cordoned)
 }
 
 /// Registers nodes and updates their status.
@@ -85,6 +95,10 @@ impl NodeController {
             self.with_lost_since(|lost_since| lost_since.remove(&name));
             return Ok(None);
         };
+        if is_cordoned(&node) != node.spec.unschedulable {
+            // The change leads here again.
+            return self.mark_cordoned(&node).await.map(|()| None);
+        }
         if is_lost(&node) {
             let since =
                 self.with_lost_since(|lost_since| *lost_since.entry(name).or_insert_with(Instant::now));
@@ -96,6 +110,21 @@ impl NodeController {
         }
         self.with_lost_since(|lost_since| lost_since.remove(&name));
         self.register(&node).await.map(|()| None)
+    }
+
+    /// Adds the taint of cordoned nodes, or removes it.
+    async fn mark_cordoned(&self, node: &Node) -> Result<(), Error> {
+        let mut taints = node.spec.taints.clone();
+        taints.retain(|taint| !marks_cordoned(taint));
+        if node.spec.unschedulable {
+            taints.push(Taint {
+                key: CORDONED.to_owned(),
+                effect: "NoSchedule".to_owned(),
+                time_added: Some(self.cluster.stamp()),
+                ..Taint::default()
+            });
+        }
+        self.set_taints(&node.metadata, &taints).await
     }
 
     /// Marks a node that has missed its heartbeats as unreachable, and its pods as not ready.

@@ -1,5 +1,7 @@
 //! Filter plugins, in kube-scheduler's order.
 
+use std::collections::BTreeSet;
+
 use super::cache::{NodeInfo, PodInfo};
 use super::select_node::CycleState;
 use crate::storage::Referenced;
@@ -64,6 +66,27 @@ pub(super) fn node_affinity(node: &Node, pod: &Pod) -> bool {
         .and_then(|affinity| affinity.required.as_ref());
     pod.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term.matches(node)))
+}
+
+/// The nodes that each term of the required node affinity names; `None`: a term names none. The error is why there can be no node.
+pub(super) fn named_nodes(pod: &Pod) -> Result<Option<BTreeSet<&str>>, String> {
+    let affinity = pod.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let terms = affinity.and_then(|affinity| affinity.required.as_ref());
+    let Some(terms) = terms.map(|required| &required.node_selector_terms).filter(|terms| !terms.is_empty())
+    else {
+        return Ok(None);
+    };
+    let mut named = BTreeSet::new();
+    for term in terms {
+        let fields = term.match_fields.iter();
+        let lists = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
+        let names = lists.map(|field| field.values.iter().map(String::as_str).collect::<BTreeSet<_>>());
+        match names.reduce(|one, other| &one & &other) {
+            Some(names) => named.extend(names),
+            None => return Ok(None),
+        }
+    }
+    if named.is_empty() { Err("pod affinity terms conflict".to_owned()) } else { Ok(Some(named)) }
 }
 
 fn ports(info: &NodeInfo, pod: &PodInfo) -> Result<(), Rejection> {

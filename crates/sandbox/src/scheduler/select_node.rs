@@ -12,6 +12,9 @@ use super::volumes::{ClaimPlan, VolumeState};
 /// The search finds at least this many feasible nodes before it stops early, if there are so many.
 const MIN_FEASIBLE_NODES: usize = 100;
 
+/// The reason of kube-scheduler for the nodes that the node affinity of a pod does not name, which no filter sees.
+const NOT_NAMED: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
+
 /// Why no node fits: the number of nodes, and the number of nodes for every reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FitError {
@@ -56,9 +59,12 @@ pub(super) struct CycleState {
 pub(crate) fn select_node(cache: &mut Cache, pod: &PodInfo) -> Result<(String, Vec<ClaimPlan>), FitError> {
     let total = cache.names.len();
     let mut fit_error = FitError { nodes: total, ..FitError::default() };
-    let volumes = VolumeState::of(cache, pod).and_then(|volumes| no_devices(pod).map(|()| volumes));
-    let volumes = match volumes {
-        Ok(volumes) => volumes,
+    let before = filter::named_nodes(&pod.pod).and_then(|named| {
+        let volumes = VolumeState::of(cache, pod)?;
+        no_devices(pod).map(|()| (named, volumes))
+    });
+    let (named, volumes) = match before {
+        Ok(before) => before,
         Err(why) => return Err(FitError { of_pod: Some(why), ..fit_error }),
     };
     let cycle_state = CycleState {
@@ -74,7 +80,12 @@ pub(crate) fn select_node(cache: &mut Cache, pod: &PodInfo) -> Result<(String, V
             break;
         }
         examined += 1;
-        let info = &cache.nodes[&cache.names[(cache.next_start + offset) % total]];
+        let name = &cache.names[(cache.next_start + offset) % total];
+        if named.as_ref().is_some_and(|named| !named.contains(&**name)) {
+            *fit_error.reasons.entry(NOT_NAMED.to_owned()).or_insert(0) += 1;
+            continue;
+        }
+        let info = &cache.nodes[name];
         match filter::check(info, pod, &cycle_state, &cache.objects) {
             Ok(()) => feasible.push(info),
             Err(Rejection { reasons, resolvable }) => {
@@ -194,6 +205,47 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_names_its_nodes_is_not_compared_with_others() {
+        let tainted =
+            json!({ "spec": { "taints": [{ "key": "gpu", "value": "yes", "effect": "NoSchedule" }] } });
+        let nodes = [node("a", &ROOM(), &json!({})), node("b", &ROOM(), &tainted)];
+        let fields = |names: &[&str]| -> Value {
+            let fields = names
+                .iter()
+                .map(|name| json!({ "key": "metadata.name", "operator": "In", "values": [name] }));
+            json!({ "matchFields": fields.collect::<Vec<_>>() })
+        };
+        let in_b = json!({ "matchExpressions": [{ "key": "zone", "operator": "Exists" }] });
+        for (terms, expected) in [
+            (
+                json!([fields(&["b"])]),
+                "1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) had untolerated taint(s)",
+            ),
+            (json!([fields(&["none"])]), "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+            (json!([fields(&["a", "b"])]), "pod affinity terms conflict"),
+            (
+                json!([fields(&["b"]), in_b]),
+                "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s)",
+            ),
+        ] {
+            let spec = json!({ "affinity": { "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } } });
+            let refused = outcome(&mut cache(&nodes), &spec);
+            let told = refused
+                .strip_prefix("0/2 nodes are available: ")
+                .unwrap()
+                .split_once(". preemption")
+                .unwrap()
+                .0;
+            let mut parts = told.split(", ").collect::<Vec<_>>();
+            parts.sort_unstable();
+            let mut wanted = expected.split(", ").collect::<Vec<_>>();
+            wanted.sort_unstable();
+            assert_eq!(parts, wanted, "{terms}");
+        }
+    }
+
+    #[test]
     fn preemption_could_help_on_a_full_node_but_not_on_a_small_one() {
         let mut cache = cache(&[
             node("a", &ROOM(), &json!({})),
@@ -278,5 +330,32 @@ mod tests {
         empty["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
         empty["topologySpreadConstraints"][0]["labelSelector"] = json!({});
         assert_eq!(outcome(&mut cache, &empty), "a");
+    }
+
+    #[test]
+    fn a_node_without_all_topology_labels_of_a_pod_counts_for_no_constraint() {
+        let labels = |labels: Value| json!({ "metadata": { "labels": labels } });
+        let mut cache = cache(&[
+            node("a", &ROOM(), &labels(json!({ "zone": "1", "rack": "1" }))),
+            node("b", &ROOM(), &labels(json!({ "zone": "2" }))),
+        ]);
+        cache.add_pod(pod("x", &json!({})), "a");
+        let constraint = |key: &str| {
+            json!({ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": { "matchLabels": { "app": "a" } } })
+        };
+        let refused = outcome(
+            &mut cache,
+            &json!({ "nodeSelector": { "zone": "1" }, "topologySpreadConstraints": [
+            { "nodeAffinityPolicy": "Ignore", "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": { "matchLabels": { "app": "a" } } }] }),
+        );
+        assert!(refused.contains("1 node(s) didn't match pod topology spread constraints"), "{refused}");
+        let both = json!({ "topologySpreadConstraints": [constraint("zone"), constraint("rack")] });
+        assert_eq!(
+            outcome(&mut cache, &both),
+            "a",
+            "the zone of b has no rack, so it is no zone to spread to"
+        );
     }
 }

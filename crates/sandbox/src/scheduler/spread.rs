@@ -56,7 +56,7 @@ impl SpreadState {
 }
 
 fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> ConstraintCounts {
-    let hard = constraint.when_unsatisfiable != "ScheduleAnyway";
+    let hard = is_hard(constraint);
     let mut selector = constraint.label_selector.clone();
     for key in &constraint.match_label_keys {
         if let (Some(selector), Some(value)) = (&mut selector, pod.metadata.labels.get(key)) {
@@ -68,7 +68,13 @@ fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Con
     // After kube-scheduler: a selector without requirements counts no pod.
     let counts = |other: &Pod| matches(other) && selector.as_ref().is_some_and(|s| !s.is_empty());
     let mut domains: BTreeMap<String, i64> = BTreeMap::new();
+    // After kube-scheduler: a node counts only if it has the topology labels of all hard constraints of the pod.
+    let hard_keys = pod.spec.topology_spread_constraints.iter().filter(|other| hard && is_hard(other));
+    let hard_keys: Vec<&str> = hard_keys.map(|other| &*other.topology_key).collect();
     for info in cache.nodes.values() {
+        if hard_keys.iter().any(|key| info.label(key).is_none()) {
+            continue;
+        }
         let Some(domain) = info.label(&constraint.topology_key) else { continue };
         if !eligible(info, pod, constraint) {
             continue;
@@ -92,6 +98,10 @@ fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Con
         min: if below_min_domains { 0 } else { domains.values().copied().min().unwrap_or(0) },
         domains,
     }
+}
+
+fn is_hard(constraint: &TopologySpreadConstraint) -> bool {
+    constraint.when_unsatisfiable != "ScheduleAnyway"
 }
 
 /// Whether the pods of this node count. By default a node must match the pod's node affinity, and its taints are

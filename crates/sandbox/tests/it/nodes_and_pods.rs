@@ -107,6 +107,21 @@ async fn a_gated_pod_is_not_scheduled_until_it_is_ungated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cordoned_node_has_the_taint_of_cordoned_nodes_until_it_is_uncordoned() {
+    let cluster = cluster(&["cpu=4,memory=8Gi,taint.mine=yes:NoSchedule"], 50.0).await;
+    let path = "/api/v1/nodes/node";
+    let keys = |node: &Value| -> Vec<String> {
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        taints.map(|taint| format!("{}:{}", taint["key"], taint["effect"]).replace('"', "")).collect()
+    };
+    let both = ["mine:NoSchedule", "node.kubernetes.io/unschedulable:NoSchedule"];
+    cluster.patch(path, &json!({ "spec": { "unschedulable": true } })).await;
+    cluster.until(path, |node| keys(node) == both).await;
+    cluster.patch(path, &json!({ "spec": { "unschedulable": null } })).await;
+    cluster.until(path, |node| keys(node) == both[..1]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_node_is_tainted_and_keeps_its_terminating_pods_until_it_recovers() {
     let cluster = cluster(&["count=2,cpu=4,memory=8Gi"], 50.0).await;
     cluster.create(PODS, &pod("p", &json!({ "cpu": "1" }))).await;
