@@ -12,6 +12,7 @@
 //! - [`scale`] measures the controller with thousands of AppWrappers.
 //! - [`pod_rules_oracle`] plays random gangs with rules between pods, and judges what starts and what waits.
 //! - [`samples`] compares the real KubeRay operator with the simulated one on the samples of KubeRay.
+//! - [`schedulers`] compares the simulated scheduler with kube-scheduler by random pods.
 //!
 //! [`webhook`] injects a sidecar into pods. [`oracle`] compares the statuses and objects of AppWrappers under Muster with recordings of MCAD.
 
@@ -29,6 +30,7 @@ pub mod proxy;
 pub mod rbac;
 pub mod samples;
 pub mod scale;
+pub mod schedulers;
 pub mod webhook;
 
 pub use cases::{Case, all};
