@@ -92,7 +92,9 @@ async fn a_gang_without_a_quota_label_borrows_until_the_owner_reclaims_whatever_
     runs(&cluster, "owner").await;
     let (status, message) = waits(&cluster, "guest").await;
     assert!(
-        message.starts_with("needs 4 cpu; quota quota_context/default has 2 of at most 4 left."),
+        message.starts_with(
+            "needs 4 cpu; quota quota_context/default has 2 of at most 4 left (0 of its own, 4 to borrow)."
+        ),
         "{message}"
     );
     let told =
