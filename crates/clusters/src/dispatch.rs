@@ -95,13 +95,8 @@ impl View<'_> {
     }
 
     fn write(&self, patch: Value, told: Option<Told>) -> Decision {
-        let admitted_in = None;
-        Decision::Write(HubWrite::Status {
-            whole: Box::new(self.local.whole.clone()),
-            patch,
-            told,
-            admitted_in,
-        })
+        let whole = Box::new(self.local.whole.clone());
+        Decision::Write(HubWrite::Status { whole, patch, told, admitted_in: None })
     }
 
     /// The checks with another state of this one.
@@ -217,13 +212,11 @@ impl View<'_> {
             return self.tell_refusals(&[cluster]);
         }
         if !is_ready {
-            return match self.judge("Ready", format!("The workload got reservation on {cluster:?}")) {
-                Decision::Write(HubWrite::Status { whole, patch, told, .. }) => {
-                    let admitted_in = Some(cluster.to_owned());
-                    Decision::Write(HubWrite::Status { whole, patch, told, admitted_in })
-                }
-                decision @ (Decision::Write(_) | Decision::At(_) | Decision::Nothing) => decision,
-            };
+            let mut decision = self.judge("Ready", format!("The workload got reservation on {cluster:?}"));
+            if let Decision::Write(HubWrite::Status { admitted_in, .. }) = &mut decision {
+                *admitted_in = Some(cluster.to_owned());
+            }
+            return decision;
         }
         sync(false).unwrap_or(Decision::Nothing)
     }

@@ -392,12 +392,14 @@ impl Index {
         if row.is_withheld() || self.awaits_replaced_slice(row) {
             return WorkloadPhase::Inactive;
         }
-        let blocker = self.workload_blocker(row);
-        let claims = self.claims_of_workload(row).filter(|_| blocker.is_none());
-        if claims.as_ref().is_some_and(|(claims, _)| claims.is_unlisted) {
+        if let Some(blocker) = self.workload_blocker(row) {
+            return WorkloadPhase::Inadmissible(blocker);
+        }
+        let claims = self.claims_of_workload(row).map(|(claims, _)| claims);
+        if claims.as_ref().is_some_and(|claims| claims.is_unlisted) {
             return WorkloadPhase::Inactive;
         }
-        match blocker.or_else(|| Blocker::of_claims(&claims?.0)) {
+        match claims.as_ref().and_then(Blocker::of_claims) {
             Some(blocker) => WorkloadPhase::Inadmissible(blocker),
             None if matches!(row.phase, WorkloadPhase::Nominated(_)) => row.phase.clone(),
             None if row.phase == WorkloadPhase::AwaitsPods && self.is_admission_blocked() => {
