@@ -70,7 +70,7 @@ pub use self::plugins::{AdmissionPlugin, Write};
 pub use self::response::Reply;
 pub use self::serve::{Tls, TlsError, kubeconfig, names_for, serve};
 pub use self::server::{ApiServer, Config};
-pub use self::service::{Body, Clock, Service};
+pub use self::service::{Body, CLUSTERS, Clock, Service};
 pub use self::table::human as human_duration;
 pub use self::user::{Auth, User};
 pub use self::watch::{Pull, Watch};

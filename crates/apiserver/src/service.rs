@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, header};
+use http::{Request, Response, Uri, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
@@ -27,6 +27,9 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Largest request body that is accepted; the limit of kube-apiserver.
 const BODY_BYTES_MAX: usize = 3 << 20;
+
+/// Clients reach the server at the path `CLUSTERS/NAME`, too, whatever NAME is.
+pub const CLUSTERS: &str = "/clusters";
 
 /// An API server that clients use without a socket, e.g. `kube::Client::new(service, "default")`.
 ///
@@ -146,7 +149,10 @@ impl Service {
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        if let Some(direct) = below_cluster(&parts.uri) {
+            parts.uri = direct;
+        }
         let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
@@ -191,6 +197,18 @@ impl Service {
             admission.call().await;
         }
     }
+}
+
+/// What a URI below `/clusters/NAME` addresses; `None` if it is not below one.
+///
+/// As behind a proxy of several clusters (Rancher has `/k8s/clusters/NAME`), a kubeconfig may name this server under any NAME. kubectl
+/// keeps what a server serves for 6 hours by the host, the port and the path in the kubeconfig (`computeDiscoverCacheDir` in
+/// k8s.io/cli-runtime `pkg/genericclioptions/config_flags.go`), so that a server of a new name is not taken for an older one at its port.
+fn below_cluster(uri: &Uri) -> Option<Uri> {
+    let below = uri.path().strip_prefix(CLUSTERS)?.strip_prefix('/')?;
+    let path = below.find('/').map_or("/", |at| &below[at..]);
+    let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    format!("{path}{query}").parse().ok()
 }
 
 fn status_response(status: &Status) -> Response<Body> {
@@ -328,6 +346,29 @@ impl http_body::Body for Body {
                 http_body::SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
             Kind::Stream(_) => http_body::SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_name_of_the_cluster_is_what_the_server_has_at_its_root() {
+        for (uri, expected) in [
+            ("/clusters/a/api/v1/pods?watch=1", Some("/api/v1/pods?watch=1")),
+            ("/clusters/a/clusters/b", Some("/clusters/b")),
+            ("http://h:1/clusters/a/apis", Some("/apis")),
+            ("/clusters/a", Some("/")),
+            ("/clusters/a/?x", Some("/?x")),
+            ("/clusters//api", Some("/api")),
+            ("/clusters", None),
+            ("/clustersa/b", None),
+            ("/api/v1/clusters/a", None),
+        ] {
+            let found = below_cluster(&uri.parse().unwrap()).map(|found| found.to_string());
+            assert_eq!(found.as_deref(), expected, "{uri}");
         }
     }
 }

@@ -45,6 +45,15 @@ fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// An object; `None` if it does not exist, or if the cluster does not serve its kind. Of a group that is not served, the API server says
+/// so by a text, which [`Api::get_opt`] takes for a failure.
+pub(crate) async fn read_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<Option<DynamicObject>> {
+    match api.get_opt(name).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        answer => answer,
+    }
+}
+
 /// The objects of a resource in a namespace; `None`: those of all namespaces, or of a resource without namespaces.
 pub(crate) fn objects(
     client: &Client,

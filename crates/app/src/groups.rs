@@ -1,6 +1,7 @@
 //! Flags about the definitions of AppWrapper.
 
 use api::appwrapper::{Columns, Group};
+use controllers::GangKind;
 
 /// What `kubectl get appwrappers` prints.
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
@@ -28,4 +29,16 @@ pub(crate) fn parse_group(name: &str) -> Result<Group, String> {
         let names = Group::ALL.map(Group::name).join(" or ");
         format!("not an API group of AppWrapper: use {names}")
     })
+}
+
+/// That the cluster does not serve a kind, and what to do.
+pub(crate) fn not_served(kind: GangKind) -> String {
+    let resource = kind.resource();
+    let what = match kind {
+        GangKind::Wrapper(group) => {
+            format!("start `muster up` or the controller with --appwrapper-group {group}")
+        }
+        GangKind::Workload => "install Kueue's definitions, as the chart does with kueue.enabled=true".into(),
+    };
+    format!("this cluster does not serve {resource}: {what}")
 }

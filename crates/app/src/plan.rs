@@ -16,6 +16,7 @@ use serde_json::Value;
 use server::{Mode, Report};
 
 use crate::connection::Connection;
+use crate::groups::not_served;
 use crate::report::{self, Output};
 use crate::visibility::Visibility;
 
@@ -95,10 +96,7 @@ async fn simulated(
     let mut reports = Vec::new();
     for Manifest { kind, object, is_completed } in manifests {
         if !observer.serves(kind) {
-            bail!(
-                "this cluster does not serve {}; start a controller, which installs the CRD",
-                kind.resource()
-            );
+            bail!(not_served(kind));
         }
         let name = object["metadata"]["name"].as_str().unwrap_or("an object without a name").to_owned();
         let report = if is_completed {

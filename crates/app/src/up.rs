@@ -82,8 +82,8 @@ pub(crate) struct Args {
     /// Speed-up of the simulated components: divides their delays and the run times of their pods.
     #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = speed)]
     speed: f64,
-    /// Install the AppWrapper CRD of this API group only; may be repeated. Default: mcad.ibm.com and
-    /// workload.codeflare.dev.
+    /// Serve the AppWrappers of this API group beside those of workload.codeflare.dev, which are always served: mcad.ibm.com, for
+    /// manifests from before 2023. `kubectl get appwrappers` shows one group; with several, name it: appwrappers.mcad.ibm.com.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
     appwrapper_groups: Vec<Group>,
     /// What `kubectl get appwrappers` prints, where Muster installs the definition.
@@ -143,6 +143,16 @@ pub(crate) struct Args {
     seed: u64,
 }
 
+impl Args {
+    /// The groups of AppWrappers: those of the profile, or the current one and those that are asked for.
+    fn groups(&self) -> Vec<Group> {
+        let is_served = |group: &Group| {
+            self.appwrapper_groups.contains(group) || (self.profile.is_none() && *group == Group::Codeflare)
+        };
+        Group::ALL.into_iter().filter(is_served).collect()
+    }
+}
+
 /// A speed-up.
 fn speed(text: &str) -> Result<f64, String> {
     let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
@@ -191,9 +201,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
         return serving.await.context("the API server failed");
     }
     let page = bind(args.dashboard, "dashboard", "--dashboard").await?;
-    let groups =
-        if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups.clone() };
-    let shape = Shape { nodes, pools, groups, kinds: kinds.clone(), is_hub };
+    let shape = Shape { nodes, pools, kinds: kinds.clone(), is_hub };
     let member = Member::start(&service, &args, shape, &queues, duties);
     let Member { client, controller, sandbox } = member.await?;
     let (stop, stopping) = watch::channel(());

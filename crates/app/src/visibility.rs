@@ -11,6 +11,7 @@ use server::visibility::{
     GROUP, PAGE_MAX, Resource, VERSION, WORKLOAD_PLANS, WORKLOAD_REPORTS, WRAPPER_PLANS, WRAPPER_REPORTS,
 };
 
+use crate::groups::not_served;
 use crate::plan::Manifest;
 
 /// The endpoint of the controller.
@@ -118,10 +119,7 @@ impl Visibility {
             if let Err(error) = request::<Value>(&self.client, "GET", &version, None).await
                 && code(&error) == Some(404)
             {
-                bail!(
-                    "this cluster does not serve {}; start a controller, which installs the CRD",
-                    kind.resource()
-                );
+                bail!(not_served(kind));
             }
             let name = manifest["metadata"]["name"].as_str().unwrap_or("an object without a name").to_owned();
             if let Some(meta) = manifest["metadata"].as_object_mut() {

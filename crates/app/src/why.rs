@@ -13,7 +13,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use server::{Mode, Report};
 
-use crate::connection::{Connection, resource};
+use crate::connection::{Connection, read_one, resource};
 use crate::election::duration;
 use crate::report::{self, Output};
 use crate::visibility::{Visibility, told};
@@ -159,7 +159,7 @@ impl Asked {
             let (of, plural) = kind.names();
             let resource = resource(&kind.api_version(), of, plural);
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &self.namespace, &resource);
-            match api.get_opt(&self.name).await {
+            match read_one(&api, &self.name).await {
                 Ok(object) => found.extend(object.map(|object| (*kind, object))),
                 // Of a name without a kind, another kind may be meant.
                 Err(kube::Error::Api(status)) if status.code == 403 && self.kinds.len() > 1 => {}

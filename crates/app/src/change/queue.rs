@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::patch;
-use crate::connection::{Connection, objects, resource};
+use crate::connection::{Connection, objects, read_one, resource};
 use crate::get::scope_of;
 use crate::table::put;
 use crate::visibility::told;
@@ -74,7 +74,7 @@ async fn find(client: &Client, asked: &str, namespace: &str) -> Result<(Api<Dyna
         let resource = resource(api::kueue::workload::API_VERSION, kind, plural);
         let api = objects(client, &resource, (kind == "LocalQueue").then_some(namespace));
         let named = format!("{}.{}/{name}", kind.to_lowercase(), api::kueue::GROUP);
-        match api.get_opt(name).await {
+        match read_one(&api, name).await {
             Ok(Some(_)) => found.push((api, name.to_owned(), named)),
             Ok(None) => {}
             // Of a name without a kind, the other kind may be meant.

@@ -6,7 +6,7 @@ use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::connection::resource;
+use crate::connection::{read_one, resource};
 
 /// The kind of a manifest, if its objects get Workloads of their own.
 pub(super) fn kind_of(manifest: &Value) -> Option<&'static JobKind> {
@@ -79,7 +79,7 @@ async fn describe(client: &Client, kind: &JobKind, job: &mut Value) -> Result<()
     } else {
         Api::namespaced_with(client.clone(), &reference.namespace, &named)
     };
-    let found = api.get_opt(&reference.name).await;
+    let found = read_one(&api, &reference.name).await;
     let found = found.with_context(|| format!("cannot read {} {}", of.kind, reference.name))?;
     let found = found.with_context(|| format!("there is no {} {}", of.kind, reference.name))?;
     job[REFERENCED] = serde_json::to_value(found)?;
@@ -94,7 +94,7 @@ async fn priority(client: &Client, kind: &JobKind, job: &Value) -> Result<Priori
     if let NamedClass::Workload(class) = &named {
         let classes =
             resource(api::kueue::workload::API_VERSION, "WorkloadPriorityClass", "workloadpriorityclasses");
-        let found: Option<DynamicObject> = Api::all_with(client.clone(), &classes).get_opt(class).await?;
+        let found: Option<DynamicObject> = read_one(&Api::all_with(client.clone(), &classes), class).await?;
         let found = found.ok_or_else(|| anyhow!("there is no WorkloadPriorityClass {class}"))?;
         return Ok(Priority::of_workload_class(class, value(&found).unwrap_or_default()));
     }

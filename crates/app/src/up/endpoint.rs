@@ -15,6 +15,8 @@ pub(super) struct Endpoint {
     pub(super) tls: Option<Tls>,
     token: Option<String>,
     pub(super) auth: Auth,
+    /// The server in the kubeconfig: the URL, and a path that no other start has. kubectl takes what it knows of a server by its URL.
+    named: String,
 }
 
 impl Endpoint {
@@ -26,19 +28,27 @@ impl Endpoint {
             );
         }
         if !tls {
-            return Ok(Self { url: format!("http://{address}"), tls: None, token: None, auth: Auth::Open });
+            let url = format!("http://{address}");
+            return Ok(Self { named: named(&url)?, url, tls: None, token: None, auth: Auth::Open });
         }
         let names = apiserver::names_for(address.ip());
         let tls = Tls::generate(&names.iter().map(String::as_str).collect::<Vec<_>>())
             .context("cannot generate a certificate")?;
         let token = kubeconfig::token()?;
         let auth = Auth::Tokens(BTreeMap::from([(token.clone(), User::admin())]));
-        Ok(Self { url: format!("https://{address}"), tls: Some(tls), token: Some(token), auth })
+        let url = format!("https://{address}");
+        Ok(Self { named: named(&url)?, url, tls: Some(tls), token: Some(token), auth })
     }
 
     pub(super) fn kubeconfig(&self) -> String {
-        apiserver::kubeconfig("muster", &self.url, self.tls.as_ref(), self.token.as_deref())
+        apiserver::kubeconfig("muster", &self.named, self.tls.as_ref(), self.token.as_deref())
     }
+}
+
+/// The URL of one start of a server.
+fn named(url: &str) -> Result<String> {
+    let start: String = kubeconfig::token()?.chars().take(8).collect();
+    Ok(format!("{url}{}/{start}", apiserver::CLUSTERS))
 }
 
 /// A bound address and its listener.

@@ -21,8 +21,6 @@ use crate::{device_tolerations, embedded_kueue};
 pub(super) struct Shape {
     pub(super) nodes: Vec<Value>,
     pub(super) pools: Vec<NodePool>,
-    /// The groups of AppWrappers.
-    pub(super) groups: Vec<Group>,
     /// The kinds of jobs that a file declares.
     pub(super) kinds: Vec<&'static JobKind>,
     /// Whether other clusters run its jobs.
@@ -45,7 +43,8 @@ impl Member {
         queues: &Queues,
         mut duties: Duties,
     ) -> Result<Self> {
-        let Shape { nodes, pools, groups, kinds, is_hub } = shape;
+        let Shape { nodes, pools, kinds, is_hub } = shape;
+        let groups = args.groups();
         let client = kube::Client::new(service.as_user(User::admin()), "default");
         definitions::complete(service);
         controllers::install_crds(client.clone(), &groups, args.appwrapper_columns.columns())

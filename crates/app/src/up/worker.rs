@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use api::appwrapper::Group;
 use api::kueue::jobs::JobKind;
 use apiserver::{ApiServer, Service};
 use jiff::Timestamp;
@@ -91,13 +90,7 @@ impl Worker {
         let service = Service::new(server, Arc::new(Timestamp::now));
         let duties = embedded_kueue::duties(queues)?;
         let nodes = shape.nodes.manifests();
-        let shape = Shape {
-            nodes,
-            pools: Vec::new(),
-            groups: Group::ALL.to_vec(),
-            kinds: kinds.to_vec(),
-            is_hub: false,
-        };
+        let shape = Shape { nodes, pools: Vec::new(), kinds: kinds.to_vec(), is_hub: false };
         let quota = hub::quota(&shape.nodes);
         let member = Member::start(&service, args, shape, queues, duties).await?;
         hub::queue(&member.client, &quota, None).await.context("cannot create the queue of a worker")?;

@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::connection::resource;
+use crate::connection::{read_one, resource};
 
 /// Further kinds between a job and its pods.
 const BETWEEN: [Resource; 2] = [
@@ -90,7 +90,7 @@ impl Resource {
     }
 
     async fn get(self, client: &Client, namespace: &str, name: &str) -> kube::Result<Option<DynamicObject>> {
-        Api::namespaced_with(client.clone(), namespace, &self.api()).get_opt(name).await
+        read_one(&Api::namespaced_with(client.clone(), namespace, &self.api()), name).await
     }
 }
 

@@ -121,7 +121,10 @@ fn a_gang_and_a_queue_are_held_requeued_and_prioritized_by_what_kubectl_could_wr
             "\"urgnet\" is neither a number nor a WorkloadPriorityClass; there are urgent",
         ),
         (&["prioritize", "wrapped", "urgent"], "has a number as its priority, and no class"),
-        (&["hold", "wrapped"], "cannot be held: AppWrappers of mcad.ibm.com/v1beta1 have no field for it"),
+        (
+            &["hold", "wrapped"],
+            "cannot be held: AppWrappers of workload.codeflare.dev/v1beta1 have no field for it",
+        ),
         (&["hold", "nothing"], "there is no nothing"),
         (&["hold", "job/second", "--as", "tenant"], "tenant"),
         (&["queue", "hold", "none"], "there is no queue none"),

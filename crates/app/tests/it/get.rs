@@ -75,9 +75,12 @@ impl Cluster {
         let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
             "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}});
-        let wrapper = json!({"apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {"name": name},
+        let wrapper = json!({"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": name},
             "spec": {"resources": {"GenericItems": [{"generictemplate": job}]}}});
-        self.create(&format!("/apis/mcad.ibm.com/v1beta1/namespaces/{namespace}/appwrappers"), &wrapper);
+        self.create(
+            &format!("/apis/workload.codeflare.dev/v1beta1/namespaces/{namespace}/appwrappers"),
+            &wrapper,
+        );
     }
 }
 

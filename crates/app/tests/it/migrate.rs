@@ -156,7 +156,7 @@ fn who_may_read_all_gets_all_and_others_are_told_which_rights_are_missing() {
 
     reader(
         "ann",
-        json!({"apiGroups": ["apps", "apiextensions.k8s.io", "mcad.ibm.com"], "verbs": ["list"],
+        json!({"apiGroups": ["apps", "apiextensions.k8s.io", "workload.codeflare.dev"], "verbs": ["list"],
             "resources": ["deployments", "customresourcedefinitions", "appwrappers"]}),
     );
     let (code, text) = check(dir, &["--as", "ann"]);

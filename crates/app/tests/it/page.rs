@@ -68,9 +68,9 @@ fn fill(address: &str) {
         "spec": {"template": template()}});
     create(address, "/apis/batch/v1/namespaces/default/jobs", &job);
     let unknown = json!({"apiVersion": "example.com/v1", "kind": "Nope", "metadata": {"name": "a"}});
-    let wrapper = json!({"apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {"name": "wrapper"},
+    let wrapper = json!({"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": "wrapper"},
         "spec": {"resources": {"GenericItems": [{"generictemplate": unknown}]}}});
-    create(address, "/apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers", &wrapper);
+    create(address, "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers", &wrapper);
 }
 
 fn body(answer: &str) -> Value {

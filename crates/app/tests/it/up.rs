@@ -22,12 +22,35 @@ fn muster_up_serves_the_api_and_the_dashboard_until_sigterm() {
     let kubeconfig = dir.path().join(".muster/kubeconfig");
     let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&kubeconfig).unwrap()).unwrap();
     let address = running.address("API server");
-    assert_eq!(config["clusters"][0]["cluster"]["server"], format!("http://{address}"));
+    let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap();
+    assert!(server.starts_with(&format!("http://{address}/clusters/")), "{server}");
     assert!(get(address, "/api/v1/nodes").contains("\"gpu\""));
-    assert!(get(address, "/apis").contains("mcad.ibm.com"));
+    let groups = get(address, "/apis");
+    assert!(groups.contains("workload.codeflare.dev") && !groups.contains("mcad.ibm.com"), "{groups}");
     assert!(get(running.address("dashboard"), "/").contains("<h1>Muster</h1>"));
     assert_eq!(running.end(), Some(0));
     assert!(!kubeconfig.exists(), "the kubeconfig remains after the end");
+}
+
+/// kubectl keeps what a server serves by the host, the port and the path of its URL.
+#[test]
+fn each_start_has_a_url_of_its_own_so_that_kubectl_takes_no_cluster_for_an_older_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = || {
+        let running = Up::start(&[], dir.path());
+        let kubeconfig = std::fs::read(dir.path().join(".muster/kubeconfig")).unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&kubeconfig).unwrap();
+        let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned();
+        let address = running.address("API server").to_owned();
+        let path = server.strip_prefix(&format!("http://{address}")).unwrap().to_owned();
+        let found = get(&address, &format!("{path}/api/v1/nodes?fieldSelector=metadata.name%3Dgpu"));
+        let hostname = |name: &str| format!("\"kubernetes.io/hostname\":\"{name}\"");
+        assert!(found.contains(&hostname("gpu")) && !found.contains(&hostname("cpu")), "{found}");
+        assert_eq!(running.end(), Some(0));
+        path
+    };
+    let (first, second) = (server(), server());
+    assert!(first.starts_with("/clusters/") && first != second, "{first} {second}");
 }
 
 #[test]

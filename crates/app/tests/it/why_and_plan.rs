@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 fn job(name: &str, cpu: u32) -> String {
     format!(
-        "apiVersion: mcad.ibm.com/v1beta1\nkind: AppWrapper\nmetadata: {{name: {name}}}\nspec: {{resources: {{GenericItems: [{{generictemplate: \
+        "apiVersion: workload.codeflare.dev/v1beta1\nkind: AppWrapper\nmetadata: {{name: {name}}}\nspec: {{resources: {{GenericItems: [{{generictemplate: \
             {{apiVersion: batch/v1, kind: Job, metadata: {{name: {name}}}, spec: {{template: {{spec: {{restartPolicy: Never, \
             containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}}}}}}}]}}}}\n"
     )
@@ -75,8 +75,8 @@ fn plan_refuses_the_objects_that_the_api_server_would_refuse_at_the_dispatch() {
 #[test]
 fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
     let dir = tempfile::tempdir().unwrap();
-    let running = Up::start(&["--appwrapper-group", "mcad.ibm.com"], dir.path());
-    let foreign = job("a", 1).replace("mcad.ibm.com", "workload.codeflare.dev");
+    let running = Up::start(&[], dir.path());
+    let foreign = job("a", 1).replace("workload.codeflare.dev", "mcad.ibm.com");
     for (arguments, input, expected) in [
         (&["plan", "-f", "missing.yaml"][..], "", "cannot read missing.yaml"),
         (&["plan", "-f", "-"], "kind: [", "standard input: "),
@@ -86,8 +86,12 @@ fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
             "{kind: Job, apiVersion: batch/v1}",
             "document 1: Job of batch/v1 is in no queue",
         ),
-        (&["plan", "-f", "-"], &foreign, "this cluster does not serve appwrappers.workload.codeflare.dev"),
-        (&["plan", "-f", "-"], "{kind: AppWrapper, apiVersion: mcad.ibm.com/v1beta1}", "metadata"),
+        (
+            &["plan", "-f", "-"],
+            &foreign,
+            "does not serve appwrappers.mcad.ibm.com: start `muster up` or the controller with --appwrapper-group mcad.ibm.com",
+        ),
+        (&["plan", "-f", "-"], "{kind: AppWrapper, apiVersion: workload.codeflare.dev/v1beta1}", "metadata"),
         (&["why", "kube-system/none"], "", "there is no AppWrapper or Workload kube-system/none"),
         (&["why", "cronjobs/team/a"], "", "\"cronjobs\" is no kind that is queued"),
         (&["why", "jobs/team/a"], "", "there is no Job team/a"),
@@ -126,7 +130,7 @@ async fn namespace(address: &str, name: &str, is_own: bool) {
     let rules = json!([
         {"apiGroups": ["visibility.muster.dev"], "resources": ["appwrapperreports"], "verbs": ["get", "list"]},
         {"apiGroups": ["visibility.muster.dev"], "resources": ["appwrapperplans"], "verbs": ["create"]},
-        {"apiGroups": ["mcad.ibm.com"], "resources": ["appwrappers"], "verbs": ["create"]},
+        {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["create"]},
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]},
     ]);
     send(address, "POST", &format!("{rbac}/roles"), json!({"metadata": {"name": "asks"}, "rules": rules}))
@@ -145,7 +149,7 @@ async fn a_tenant_of_one_namespace_asks_about_this_namespace_and_no_other() {
     namespace(&address, "own", true).await;
     namespace(&address, "foreign", false).await;
     for (namespace, name) in [("foreign", "first"), ("own", "second")] {
-        let path = format!("/apis/mcad.ibm.com/v1beta1/namespaces/{namespace}/appwrappers");
+        let path = format!("/apis/workload.codeflare.dev/v1beta1/namespaces/{namespace}/appwrappers");
         let manifest: Value = serde_saphyr::from_str(&job(name, 3)).unwrap();
         send(&address, "POST", &path, manifest).await;
     }
@@ -228,7 +232,8 @@ async fn why_and_plan_answer_about_workloads() {
         send(&address, "POST", path, serde_saphyr::from_str(&workload(name, cpu)).unwrap()).await;
     }
     let wrapper: Value = serde_saphyr::from_str(&job("second", 1)).unwrap();
-    send(&address, "POST", "/apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers", wrapper).await;
+    send(&address, "POST", "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers", wrapper)
+        .await;
     let one = printed(&run(dir.path(), &["why", "workload/second"], ""));
     assert!(
         one.starts_with(
@@ -239,7 +244,7 @@ async fn why_and_plan_answer_about_workloads() {
     let several = run(dir.path(), &["why", "second", "-n", "default"], "");
     assert!(
         String::from_utf8_lossy(&several.stderr)
-            .contains("appwrappers.mcad.ibm.com, workloads.kueue.x-k8s.io")
+            .contains("appwrappers.workload.codeflare.dev, workloads.kueue.x-k8s.io")
     );
     let several = printed(&several);
     assert!(
@@ -346,7 +351,7 @@ fn why_answers_about_jobs_and_their_pods_by_what_queues_them() {
     wait(&format!("pod/{pod}"), "is admitted");
     wait(pod, "is admitted");
     let wrapper: Value = serde_saphyr::from_str(&job("wrapped", 2)).unwrap();
-    create("/apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers", wrapper);
+    create("/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers", wrapper);
     wait("job/wrapped", "default/wrapped runs");
     assert_eq!(running.end(), Some(0));
 }

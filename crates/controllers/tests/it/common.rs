@@ -95,6 +95,12 @@ pub(crate) fn example(name: &str) -> Value {
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
+/// The same AppWrapper in the older API group.
+pub(crate) fn of_mcad(mut wrapper: Value) -> Value {
+    wrapper["apiVersion"] = json!(Group::Mcad.api_version());
+    wrapper
+}
+
 /// The same AppWrapper with another name, also of its first object.
 pub(crate) fn renamed(mut wrapper: Value, name: &str, object: &str) -> Value {
     wrapper["metadata"]["name"] = json!(name);

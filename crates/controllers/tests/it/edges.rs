@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use crate::common::{
-    Cluster, Group, config_maps, example, ray_clusters, reason, renamed, resource, rest, story, wrappers,
+    Cluster, Group, config_maps, example, of_mcad, ray_clusters, reason, renamed, resource, rest, story,
+    wrappers,
 };
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ async fn a_condensed_spec_waits_for_two_gpus_on_one_node_and_its_status_says_so(
             .await;
     }
     let _controller = cluster.controller();
-    cluster.submit(example("aw-condensed.yaml")).await;
+    cluster.submit(of_mcad(example("aw-condensed.yaml"))).await;
     let status = cluster.wait_state(Group::Mcad, "raycluster-glue", "Pending", "HeadOfLine").await;
     let reason = "can never start on these nodes: worker: needs 2 nvidia.com/gpu on one node; 2 nodes have 1 even when empty";
     let filled = "filled in: apiVersion ray.io/v1, name raycluster-glue, headGroupSpec.template.spec around its containers, \

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{
-    Cluster, Group, example, ray_clusters, reason, renamed, resource, rest, story, wrappers,
+    Cluster, Group, example, of_mcad, ray_clusters, reason, renamed, resource, rest, story, wrappers,
 };
 use kube::api::DynamicObject;
 use sandbox::{Config, Sandbox};
@@ -44,13 +44,14 @@ async fn pods(cluster: &Cluster) -> Vec<String> {
 async fn the_2022_story_plays_with_pods() {
     let (cluster, _sandbox) = simulated().await;
     let _controller = cluster.controller();
-    cluster.submit(example("aw-raycluster.yaml")).await;
+    cluster.submit(of_mcad(example("aw-raycluster.yaml"))).await;
     wait_ready(&cluster, "raycluster-autoscaler").await;
     assert_eq!(
         pods(&cluster).await,
         ["raycluster-autoscaler-head 2/2 Running", "raycluster-autoscaler-small-group-worker 1/1 Running"]
     );
-    let second = renamed(example("aw-raycluster.yaml"), "raycluster-autoscaler-1", "raycluster-autoscaler-1");
+    let second =
+        renamed(of_mcad(example("aw-raycluster.yaml")), "raycluster-autoscaler-1", "raycluster-autoscaler-1");
     cluster.submit(second).await;
     let status = cluster.wait_state(Group::Mcad, "raycluster-autoscaler-1", "Pending", "HeadOfLine").await;
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The basic behaviour of MCAD: gangs that fit run; others are queued without creating a pod.
 
-use crate::common::{Cluster, Group, example, ray_clusters, renamed, rest, story, wrappers};
+use crate::common::{Cluster, Group, example, of_mcad, ray_clusters, renamed, rest, story, wrappers};
 use serde_json::json;
 
 const DISPATCHED: [&str; 4] =
@@ -17,7 +17,7 @@ async fn the_second_appwrapper_is_queued_until_the_first_is_deleted() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
     let _controller = cluster.controller();
-    cluster.submit(example("aw-raycluster.yaml")).await;
+    cluster.submit(of_mcad(example("aw-raycluster.yaml"))).await;
     let status = cluster.wait_state(Group::Mcad, "raycluster-autoscaler", "Running", "Dispatched").await;
     assert_eq!(story(&status), DISPATCHED);
     assert_eq!(
@@ -29,7 +29,8 @@ async fn the_second_appwrapper_is_queued_until_the_first_is_deleted() {
     );
     assert_eq!(cluster.names(&ray_clusters(), "default").await, ["raycluster-autoscaler"]);
 
-    let second = renamed(example("aw-raycluster.yaml"), "raycluster-autoscaler-1", "raycluster-autoscaler-1");
+    let second =
+        renamed(of_mcad(example("aw-raycluster.yaml")), "raycluster-autoscaler-1", "raycluster-autoscaler-1");
     cluster.submit(second).await;
     let status = cluster.wait_state(Group::Mcad, "raycluster-autoscaler-1", "Pending", "HeadOfLine").await;
     assert_eq!(story(&status), QUEUED);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::jobs::*;
 use crate::common::kueue::*;
-use crate::common::{Cluster, Group, example, recording, renamed, resource, wrappers};
+use crate::common::{Cluster, Group, example, of_mcad, recording, renamed, resource, wrappers};
 use controllers::{Config, Kueue};
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -21,7 +21,7 @@ async fn a_dispatch_takes_two_status_writes_and_its_objects_and_a_wait_one_statu
     cluster.default_nodes().await;
     let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
-    cluster.submit(example("aw-raycluster.yaml")).await;
+    cluster.submit(of_mcad(example("aw-raycluster.yaml"))).await;
     cluster.wait_state(Group::Mcad, "raycluster-autoscaler", "Running", "Dispatched").await;
     cluster.settled().await;
     let status =
@@ -29,7 +29,7 @@ async fn a_dispatch_takes_two_status_writes_and_its_objects_and_a_wait_one_statu
     let create = "POST /apis/ray.io/v1alpha1/namespaces/default/rayclusters";
     assert_eq!(writes.lock().unwrap().split_off(0), [status, create, status]);
 
-    cluster.submit(renamed(example("aw-raycluster.yaml"), "next", "next")).await;
+    cluster.submit(renamed(of_mcad(example("aw-raycluster.yaml")), "next", "next")).await;
     cluster.wait_state(Group::Mcad, "next", "Pending", "HeadOfLine").await;
     cluster.settled().await;
     let status = "PATCH /apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers/next/status";
@@ -42,8 +42,8 @@ async fn changed_figures_are_written_at_most_every_ten_seconds() {
     cluster.default_nodes().await;
     let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
-    cluster.submit(example("aw-raycluster.yaml")).await;
-    cluster.submit(renamed(example("aw-raycluster.yaml"), "next", "next")).await;
+    cluster.submit(of_mcad(example("aw-raycluster.yaml"))).await;
+    cluster.submit(renamed(of_mcad(example("aw-raycluster.yaml")), "next", "next")).await;
     cluster.wait_state(Group::Mcad, "next", "Pending", "HeadOfLine").await;
     for n in 0..5 {
         cluster
@@ -76,7 +76,7 @@ async fn without_changes_expected_starts_are_written_ever_less_often() {
     let _controller = cluster.controller_over(client);
     // None of them declares a run time.
     for name in ["first", "second", "third"] {
-        let mut wrapper = renamed(example("aw-raycluster.yaml"), name, name);
+        let mut wrapper = renamed(of_mcad(example("aw-raycluster.yaml")), name, name);
         // No operator creates the pods.
         wrapper["spec"]["schedulingSpec"]["requeuing"] = serde_json::json!({"timeInSeconds": 86_400});
         cluster.submit(wrapper).await;
@@ -96,8 +96,8 @@ async fn the_next_gang_is_dispatched_without_delay_after_a_deletion() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
     let _controller = cluster.controller();
-    cluster.submit(example("aw-raycluster.yaml")).await;
-    cluster.submit(renamed(example("aw-raycluster.yaml"), "next", "next")).await;
+    cluster.submit(of_mcad(example("aw-raycluster.yaml"))).await;
+    cluster.submit(renamed(of_mcad(example("aw-raycluster.yaml")), "next", "next")).await;
     cluster.wait_state(Group::Mcad, "next", "Pending", "HeadOfLine").await;
     let before = tokio::time::Instant::now();
     cluster.delete(&wrappers(Group::Mcad), "default", "raycluster-autoscaler").await;
@@ -111,9 +111,9 @@ async fn queue_positions_are_refreshed_at_a_limited_rate() {
     cluster.default_nodes().await;
     let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
-    cluster.submit(example("aw-raycluster.yaml")).await;
+    cluster.submit(of_mcad(example("aw-raycluster.yaml"))).await;
     for name in ["second", "third", "fourth"] {
-        cluster.submit(renamed(example("aw-raycluster.yaml"), name, name)).await;
+        cluster.submit(renamed(of_mcad(example("aw-raycluster.yaml")), name, name)).await;
         cluster.wait_state(Group::Mcad, name, "Pending", "HeadOfLine").await;
     }
     let position = |name: &'static str, position: &'static str| {

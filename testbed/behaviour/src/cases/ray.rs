@@ -54,7 +54,8 @@ pub(super) async fn an_autoscaling_ray_cluster_of_the_old_api_group_queues_and_r
 ) -> Result<()> {
     fixture.node("one", "cpu=16").await?;
     fixture.node("two", "cpu=16").await?;
-    let first = example("aw-raycluster.yaml")?;
+    let mut first = example("aw-raycluster.yaml")?;
+    first["apiVersion"] = OLD_WRAPPER.0.into();
     fixture.submit([first.clone()]).await?;
     wait_ready(fixture, "raycluster-autoscaler").await?;
     let wrapper =
