@@ -252,12 +252,21 @@ async fn patch(api: &Api<DynamicObject>, name: &str, change: &Value, named: &str
         Err(kube::Error::Api(status))
             if status.code == 403 && status.message.contains(" cannot patch resource ") =>
         {
-            bail!(
-                "{}; a Role with the verb patch for this resource has the right, and so has cluster-admin",
-                status.message
-            )
+            bail!("{}; {}", status.message, holders(&status.message))
         }
         Err(kube::Error::Api(status)) => bail!("{named} is not changed: {}", status.message),
         Err(error) => Err(told(error)).with_context(|| format!("cannot change {named}")),
+    }
+}
+
+/// The roles with the right that a refusal names.
+fn holders(refusal: &str) -> &'static str {
+    let is_of = |resource: &str| refusal.contains(&format!(" resource \"{resource}\" "));
+    if is_of("workloads") {
+        "the ClusterRole muster-kueue-workloads-editor has the right, for your namespace by a RoleBinding (of Kueue: kueue-workload-editor-role)"
+    } else if is_of("localqueues") || is_of("clusterqueues") {
+        "the ClusterRole kueue-batch-admin-role has the right"
+    } else {
+        "a Role with the verb patch for this resource has the right"
     }
 }

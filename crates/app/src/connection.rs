@@ -122,13 +122,22 @@ impl Connection {
         Ok(config)
     }
 
+    fn kubeconfig(&self) -> Result<Option<Kubeconfig>> {
+        match &self.kubeconfig {
+            Some(file) => Ok(Some(read(file)?)),
+            None => default_kubeconfig(),
+        }
+    }
+
+    /// The contexts of the kubeconfig.
+    pub(crate) fn contexts(&self) -> Result<Vec<String>> {
+        let contexts = self.kubeconfig()?.map(|kubeconfig| kubeconfig.contexts);
+        Ok(contexts.into_iter().flatten().map(|context| context.name).collect())
+    }
+
     /// The configuration that the kubeconfig or the pod has.
     async fn found(&self) -> Result<kube::Config> {
-        let found = match &self.kubeconfig {
-            Some(file) => Some(read(file)?),
-            None => default_kubeconfig()?,
-        };
-        let Some(kubeconfig) = found else {
+        let Some(kubeconfig) = self.kubeconfig()? else {
             if let Some(context) = &self.context {
                 bail!("there is no kubeconfig, so no context {context}: set --kubeconfig or KUBECONFIG");
             }

@@ -129,9 +129,18 @@ fn log_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder().parse(text).map_err(why)
 }
 
+fn main() -> ExitCode {
+    shell::complete_line(command);
+    run(parsed())
+}
+
+/// The command line.
+fn command() -> clap::Command {
+    shell::called_as(Cli::command())
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
-    let cli = parsed();
+async fn run(cli: Cli) -> ExitCode {
     let filter = cli.log.unwrap_or_else(|| EnvFilter::new(cli.command.logged()));
     let has_colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
@@ -159,7 +168,7 @@ async fn main() -> ExitCode {
         Command::Install(args) => done(install::run(*args)),
         Command::Uninstall(args) => done(uninstall::run(args).await),
         Command::Replay(args) => done(replay::run(&args)),
-        Command::Completion(args) => done(shell::complete(&args, Cli::command())),
+        Command::Completion(args) => done(shell::print_script(&args)),
         Command::Man(args) => done(shell::write_pages(&args, Cli::command())),
     };
     match result {
@@ -173,7 +182,7 @@ async fn main() -> ExitCode {
 
 /// The flags; ends the process if they are wrong, or if help is asked for.
 fn parsed() -> Cli {
-    let mut command = shell::called_as(Cli::command());
+    let mut command = command();
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     cli.unwrap_or_else(|error| shell::with_suggestion(error, &command).exit())

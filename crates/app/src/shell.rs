@@ -1,21 +1,36 @@
 //! What a shell needs: completions and man pages, and a suggestion for a command that does not exist.
 
+mod names;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap_complete::Shell;
+use clap_complete::CompleteEnv;
+use clap_complete::env::Shells;
 use strsim::osa_distance;
 
 use crate::table::put;
 
+/// The variable by which the script of a shell asks for the words that may follow.
+const VARIABLE: &str = "MUSTER_COMPLETE";
+
+/// The program that kubectl calls with the words after `kubectl muster`; the last one is not complete. It prints a word in each line, and how
+/// kubectl goes on: 4 means without names of files (`ShellCompDirectiveNoFileComp` of github.com/spf13/cobra).
+const FOR_KUBECTL: &str = r#"#!/bin/sh
+_CLAP_IFS='
+' _CLAP_COMPLETE_INDEX=$# MUSTER_COMPLETE=bash muster -- muster "$@"
+echo
+echo :4
+"#;
+
 /// Flags of `muster completion`.
 #[derive(clap::Args)]
 pub(crate) struct Completion {
-    /// The shell.
-    #[arg(value_enum, value_name = "SHELL")]
-    shell: Shell,
+    /// The shell; `kubectl` for the program `kubectl_complete-muster`, with which kubectl completes `kubectl muster`.
+    #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "kubectl", "powershell", "zsh"])]
+    shell: String,
 }
 
 /// Flags of `muster man`.
@@ -26,11 +41,18 @@ pub(crate) struct Man {
     dir: PathBuf,
 }
 
-/// Prints the script with the completions of a shell.
-pub(crate) fn complete(args: &Completion, mut command: Command) -> Result<()> {
-    let name = command.get_name().to_owned();
+/// Answers the script of a shell, and ends the process; returns if none asks.
+pub(crate) fn complete_line(command: fn() -> Command) {
+    CompleteEnv::with_factory(|| names::complete(command())).var(VARIABLE).complete();
+}
+
+/// Prints the script that makes a shell complete the command line. It calls the program `muster` of the PATH.
+pub(crate) fn print_script(args: &Completion) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, name, &mut script);
+    match Shells::builtins().completer(&args.shell) {
+        Some(shell) => shell.write_registration(VARIABLE, "muster", "muster", "muster", &mut script)?,
+        None => script.extend_from_slice(FOR_KUBECTL.as_bytes()),
+    }
     put(&String::from_utf8(script)?)?;
     Ok(())
 }

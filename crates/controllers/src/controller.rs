@@ -54,7 +54,7 @@ pub use observe::Observer;
 pub use reports::{
     GangKind, GangObject, GangReport, NewGang, NodeAmounts, NodeReport, Page, PendingWorkload, QuotaGroup,
     Reported, Reports, Unplanned, WorkloadPlaces, WorkloadQueue, WorkloadReport, WorkloadReportPhase,
-    WrapperPhase, WrapperReport,
+    WrapperPhase, WrapperReport, workload_named,
 };
 pub(crate) use steps::retry_pause_us;
 

@@ -58,7 +58,7 @@ pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
 pub use controller::{
     Controller, GangKind, GangObject, GangReport, NewGang, NodeAmounts, NodeReport, Observer, Page,
     PendingWorkload, QuotaGroup, Reported, Reports, Unplanned, WorkloadPlaces, WorkloadQueue, WorkloadReport,
-    WorkloadReportPhase, WrapperPhase, WrapperReport,
+    WorkloadReportPhase, WrapperPhase, WrapperReport, workload_named,
 };
 pub use crds::{install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd};
 pub use dry_run::refused_object;

@@ -153,7 +153,7 @@ fn shells_get_completions_and_man_pages_and_kubectl_a_plugin() {
     let dir = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "powershell"] {
         let script = printed(&muster(&["completion", shell], dir.path()).output().unwrap());
-        assert!(script.contains("requeue") && script.contains("gangs"), "{shell}");
+        assert!(script.contains("MUSTER_COMPLETE") && script.contains("muster"), "{shell}");
     }
     printed(&muster(&["man", "pages/man1"], dir.path()).output().unwrap());
     for page in ["muster.1", "muster-why.1", "muster-get-gangs.1", "muster-queue-drain.1"] {

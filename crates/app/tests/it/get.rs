@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::common::{Process, Up, muster, printed, request, run, stderr_of_failure};
 
 /// The output of a command once it has this text.
-fn wait(dir: &Path, arguments: &[&str], text: &str) -> String {
+pub(crate) fn wait(dir: &Path, arguments: &[&str], text: &str) -> String {
     let begin = Instant::now();
     loop {
         let said = printed(&run(dir, arguments));

@@ -3,6 +3,7 @@
 mod cluster;
 mod commands;
 mod common;
+mod completions;
 mod get;
 mod installed;
 mod migrate;

@@ -17,7 +17,9 @@ const LACKS_REPORTS: &str =
     "the ClusterRole muster-visibility has this right, and so have view, edit and admin";
 const LACKS_NODES: &str =
     "To read the whole cluster, a user may list and watch nodes, pods and the queued kinds";
-const LACKS_PATCH: &str = "a Role with the verb patch for this resource has the right";
+const LACKS_PATCH: &str =
+    "the ClusterRole muster-kueue-workloads-editor has the right, for your namespace by a RoleBinding";
+const LACKS_QUEUES: &str = "the ClusterRole kueue-batch-admin-role has the right";
 const FOREIGN: &str = "cannot list the Workloads of blue: workloads.kueue.x-k8s.io is forbidden: User \"ruth\" cannot list resource \"workloads\" in API group \"kueue.x-k8s.io\" in the namespace \"blue\"\n";
 
 /// A binding of roles for a user, in a namespace or everywhere.
@@ -61,6 +63,8 @@ fn cluster(dir: &Path) -> Cluster {
         bind(&cluster, tenant, Some(namespace), "edit");
         bind(&cluster, tenant, Some(namespace), "kueue-batch-user-role");
     }
+    bind(&cluster, "tess", Some("blue"), "kueue-batch-user-role");
+    bind(&cluster, "tess", Some("blue"), "muster-kueue-workloads-editor");
     bind(&cluster, "anna", None, "kueue-batch-admin-role");
     bind(&cluster, "anna", None, "view");
     let class: Value = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass",
@@ -123,8 +127,13 @@ fn tenants_see_and_change_what_is_theirs_and_an_admin_what_is_of_all() {
         ("ruth", &["prioritize", "job/train", "7", "-n", "red"], LACKS_PATCH),
         ("bela", &["prioritize", "job/tune", "urgent", "-n", "blue"], "has the priority urgent"),
         ("ruth", &["hold", "job/tune", "-n", "blue"], FOREIGN),
-        ("ruth", &["queue", "hold", "team", "-n", "red"], LACKS_PATCH),
+        ("ruth", &["queue", "hold", "team", "-n", "red"], LACKS_QUEUES),
         ("ruth", &["queue", "hold", "clusterqueue/shared"], "cannot get resource \"clusterqueues\""),
+        ("tess", &["prioritize", "job/tune", "7", "-n", "blue"], "has the priority 7"),
+        ("tess", &["hold", "job/tune", "-n", "blue"], "held"),
+        ("tess", &["requeue", "job/tune", "-n", "blue"], "is held: it waits again after `muster unhold`"),
+        ("tess", &["unhold", "job/tune", "-n", "blue"], "unheld"),
+        ("tess", &["hold", "job/train", "-n", "red"], "cannot list resource \"workloads\""),
         ("anna", &["get", "gangs", "-A"], "job/tune"),
         ("anna", &["get", "gangs", "-A"], "job/train"),
         ("anna", &["get", "queues", "-A"], "clusterqueue/shared"),

@@ -21,7 +21,7 @@ use super::forecast::forecast_now;
 use super::planning::plan_until_settled;
 pub use capacity::{NodeAmounts, NodeReport, QuotaGroup};
 pub use kinds::{GangKind, NewGang};
-pub use listed::{GangObject, Page, Reported};
+pub use listed::{GangObject, Page, Reported, workload_named};
 pub use pending::{PendingWorkload, WorkloadQueue};
 pub use unplanned::Unplanned;
 pub use workloads::{WorkloadPlaces, WorkloadReport, WorkloadReportPhase};

@@ -124,7 +124,7 @@ impl GangObject {
     pub(super) fn of_workload(row: &WorkloadRow) -> Self {
         let object = &row.object;
         Self {
-            named: named(&object.metadata),
+            named: workload_named(&object.metadata),
             created: MicroTime::parse(&object.metadata.creation_timestamp).map(|at| Time(at.0)),
             priority: object.spec.priority.into(),
             pods: object.spec.pod_sets.iter().map(|set| u64::from(set.count)).sum(),
@@ -133,7 +133,7 @@ impl GangObject {
 }
 
 /// Kind and name of what a Workload is for. The pods of a group all own its Workload; a set of pods is one owner beside them.
-fn named(workload: &Meta) -> (String, String) {
+pub fn workload_named(workload: &Meta) -> (String, String) {
     let owners = || workload.owner_references.iter();
     let is_group = workload.annotations.get(IS_GROUP).is_some_and(|value| value == "true");
     let of_job = owners().find(|owner| owner.kind != "Pod");
