@@ -66,6 +66,7 @@ use objects::{JobKey, Objects};
 use owner::Question;
 pub(crate) use source::JobsSource;
 use step::{JobEvent, JobStep};
+pub use workload::workload_problem;
 use write::{Before, Write};
 
 /// Which jobs are managed, and how.

@@ -66,7 +66,7 @@ pub use error::{Error, describe as describe_error};
 pub use events::{Recorder, Subject};
 pub use forbidden::ForbiddenRequest;
 pub use index::{FailedNodeRules, KueueRules, UsageRules};
-pub use jobs::{BlockedJob, JobsConfig};
+pub use jobs::{BlockedJob, JobsConfig, workload_problem};
 pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use kueue::write::without_finalizer;
 pub use leadership::{Leadership, Shutdown};

@@ -36,6 +36,7 @@ use super::feature_gates::FeatureGates;
 use crate::selector::{LabelSelector, Labels};
 use crate::value::{at, list};
 
+pub use deployment::pod_of_deployment;
 pub use field_error::{FieldError, Reason, aggregate};
 pub use reviewed::ReviewedKind;
 

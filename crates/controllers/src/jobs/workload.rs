@@ -74,10 +74,14 @@ pub(super) fn is_group(workload: &Value) -> bool {
     annotation(workload, IS_GROUP) == Some("true")
 }
 
+/// Why the Workload of a job, as it would be created, cannot hold what the job asks for; none if it can.
+pub fn workload_problem(workload: &Value) -> Option<String> {
+    limits::problem(workload, is_group(workload))
+}
+
 /// Creates Workloads, if they can hold what the job asks for.
 pub(super) fn create(workloads: Vec<Value>) -> JobStep {
-    if let Some(problem) = workloads.iter().find_map(|workload| limits::problem(workload, is_group(workload)))
-    {
+    if let Some(problem) = workloads.iter().find_map(workload_problem) {
         return refuse(problem);
     }
     let told = |workload: &Value| {

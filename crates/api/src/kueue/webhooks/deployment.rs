@@ -1,6 +1,6 @@
 //! Deployments: their pods wait one by one. After `pkg/controller/jobs/deployment` of Kueue v0.19.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::field_error::FieldError;
 use super::set_of_pods::{check_update, complete, edit, hold_back, name_queue};
@@ -13,11 +13,28 @@ pub(super) fn default(deployment: &mut Value, known: &JobDefaults, context: &Con
     if !complete(deployment, known, context) {
         return;
     }
-    edit(deployment, "/spec/template", |deployment, template| {
-        hold_back(template, DEPLOYMENT);
-        set_at(template, &["metadata", "labels", MANAGED], "true".into());
-        name_queue(deployment, template);
-    });
+    edit(deployment, "/spec/template", hold_back_one_by_one);
+}
+
+/// Has the pods of a template wait, each by itself, in the queue of their Deployment.
+fn hold_back_one_by_one(deployment: &Value, template: &mut Value) {
+    hold_back(template, DEPLOYMENT);
+    set_at(template, &["metadata", "labels", MANAGED], "true".into());
+    name_queue(deployment, template);
+}
+
+/// A pod of a queued Deployment. Its name is that of the Deployment: whoever asks for several names them.
+pub fn pod_of_deployment(deployment: &Value) -> Value {
+    let mut pod = deployment["spec"]["template"].clone();
+    hold_back_one_by_one(deployment, &mut pod);
+    for field in ["name", "namespace", "creationTimestamp"] {
+        set_at(&mut pod, &["metadata", field], deployment["metadata"][field].clone());
+    }
+    let mut whole = json!({"apiVersion": "v1", "kind": "Pod"});
+    for field in ["metadata", "spec"] {
+        whole[field] = pod[field].take();
+    }
+    whole
 }
 
 /// The rules that a Deployment breaks.
