@@ -1,7 +1,9 @@
 //! `muster plan`: what the controller would decide about manifests if they were created now.
 
 mod files;
+mod groups;
 mod jobs;
+mod sets;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use kube::Client;
 use serde_json::Value;
 use server::{Mode, Report};
 
+use self::groups::Unit;
 use crate::connection::Connection;
 use crate::groups::not_served;
 use crate::report::{self, Output};
@@ -23,8 +26,8 @@ use crate::visibility::Visibility;
 /// Flags of `muster plan`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File with manifests of AppWrappers, Workloads and jobs in queues, YAML or JSON; `-` reads standard input. Of a folder, its
-    /// files *.yaml, *.yml and *.json are read by name, and what is not queued in them is left out. May be repeated.
+    /// File with manifests of AppWrappers, Workloads, and jobs, pods and sets of pods in queues, YAML or JSON; `-` reads standard input. Of
+    /// a folder, its files *.yaml, *.yml and *.json are read by name, and what is not queued in them is left out. May be repeated.
     #[arg(short, long = "filename", required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// The namespace of manifests without one. Default: that of the kubeconfig.
@@ -46,6 +49,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let (client, _) = args.connection.open().await?;
     let default = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let manifests = gangs(&client, &default, manifests).await?;
+    if manifests.is_empty() {
+        report::print(&[], args.output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     check_objects(&client, &default, &manifests).await?;
     let has_workloads = manifests.iter().any(|manifest| manifest.kind == GangKind::Workload);
     let is_mixed = has_workloads && manifests.iter().any(|manifest| manifest.kind != GangKind::Workload);
@@ -67,9 +74,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 
 /// The namespace of all manifests; `None` if they have several.
 fn only_namespace(manifests: &[Manifest], default: &str) -> Option<String> {
-    let of = |manifest: &Value| manifest["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
-    let namespaces: BTreeSet<String> = manifests.iter().map(|manifest| of(&manifest.object)).collect();
-    (namespaces.len() == 1).then(|| namespaces.into_iter().next())?
+    let namespaces: BTreeSet<&str> =
+        manifests.iter().map(|manifest| namespace_of(&manifest.object, default)).collect();
+    (namespaces.len() == 1).then(|| namespaces.into_iter().next())?.map(str::to_owned)
 }
 
 /// An object that the API server would refuse at the dispatch is an error: a template in an AppWrapper may be anything.
@@ -119,26 +126,55 @@ pub(crate) struct Manifest {
 }
 
 /// What a manifest describes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Planned {
     Gang(GangKind),
+    /// A job, or a pod.
     Job(&'static JobKind),
+    /// A set of pods, which wait as groups.
+    Set(&'static JobKind),
+    /// A set of pods, which wait one by one.
+    Deployment,
 }
 
-/// The gangs, and the Workloads of the jobs.
+/// The namespace of a manifest.
+fn namespace_of<'a>(manifest: &'a Value, default: &'a str) -> &'a str {
+    manifest["metadata"]["namespace"].as_str().unwrap_or(default)
+}
+
+/// The gangs, and the Workloads of the jobs and of the pods.
 async fn gangs(client: &Client, default: &str, manifests: Vec<(Planned, Value)>) -> Result<Vec<Manifest>> {
     let mut gangs = Vec::new();
-    for (planned, object) in manifests {
-        gangs.push(match planned {
-            Planned::Gang(kind) => Manifest { kind, object, is_completed: false },
-            Planned::Job(kind) => {
-                let namespace = object["metadata"]["namespace"].as_str().unwrap_or(default);
-                let object = jobs::workload(client, kind, &object, namespace).await?;
-                Manifest { kind: GangKind::Workload, object, is_completed: true }
+    for unit in groups::gathered(manifests, default) {
+        let workloads = match unit {
+            Unit::Object(Planned::Gang(kind), object) => {
+                gangs.push(Manifest { kind, object, is_completed: false });
+                continue;
             }
-        });
+            Unit::Object(Planned::Job(kind), job) => {
+                jobs::workloads(client, kind, &job, namespace_of(&job, default)).await?
+            }
+            Unit::Object(Planned::Set(kind), set) => {
+                sets::workloads(client, kind, &set, namespace_of(&set, default)).await?
+            }
+            Unit::Object(Planned::Deployment, set) => {
+                sets::of_deployment(client, &set, namespace_of(&set, default)).await?
+            }
+            Unit::Group(namespace, pods) => groups::workloads(client, &namespace, &pods).await?,
+        };
+        let completed = |object| Manifest { kind: GangKind::Workload, object, is_completed: true };
+        gangs.extend(workloads.into_iter().map(completed));
     }
     Ok(gangs)
+}
+
+/// What a manifest of a kind that the label queues describes.
+fn queued_kind(version: &str, kind: &str) -> Option<Planned> {
+    if (version, kind) == ("apps/v1", "Deployment") {
+        return Some(Planned::Deployment);
+    }
+    let known = api::kueue::jobs::JOB_KINDS.iter().find(|known| known.is_kind_of(version, kind))?;
+    Some(if known.is_set_of_pods() { Planned::Set(known) } else { Planned::Job(known) })
 }
 
 fn kind_of(object: &Value) -> Result<Planned> {
@@ -150,14 +186,11 @@ fn kind_of(object: &Value) -> Result<Planned> {
         return Ok(Planned::Gang(gang));
     }
     let versions = Group::ALL.map(Group::api_version).join(" or ");
-    match jobs::kind_of(object) {
-        Some(job) if !queue_name(object).is_empty() => Ok(Planned::Job(job)),
+    match queued_kind(version, kind) {
+        Some(planned) if !queue_name(object).is_empty() => Ok(planned),
         Some(_) => bail!(
             "{kind} of {version} is in no queue: give it the label {QUEUE_NAME}, or wrap it in an AppWrapper of {versions}"
         ),
-        None if jobs::is_of_pods(object) => {
-            bail!("{kind} of {version} cannot be planned, though the label {QUEUE_NAME} queues it")
-        }
         None if version.split_once('/').is_some_and(|(group, _)| group == api::kueue::GROUP) => {
             bail!("{kind} of {version} is no workload: create it, and plan the other manifests")
         }

@@ -127,6 +127,21 @@ mod tests {
     }
 
     #[test]
+    fn pods_and_sets_of_pods_in_queues_are_planned() {
+        for (version, kind, expected) in [
+            ("v1", "Pod", "Job"),
+            ("apps/v1", "StatefulSet", "Set"),
+            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "Set"),
+            ("apps/v1", "Deployment", "Deployment"),
+        ] {
+            let labels = "{kueue.x-k8s.io/queue-name: team}";
+            let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{labels: {labels}}}\n");
+            let found = format!("{:?}", whole(&text).unwrap()[0].0);
+            assert!(found.starts_with(expected), "{kind}: {found}");
+        }
+    }
+
+    #[test]
     fn a_document_without_an_appwrapper_is_an_error_with_its_position() {
         for (text, says) in [
             (
@@ -135,7 +150,9 @@ mod tests {
             ),
             ("name: x\n".into(), "document 1: not a Kubernetes object"),
             (String::new(), "it contains no AppWrapper, no Workload and no job"),
-            ("kind: Pod\napiVersion: v1\n".into(), "Pod of v1 cannot be planned, though the label"),
+            ("kind: Pod\napiVersion: v1\n".into(), "Pod of v1 is in no queue: give it the label"),
+            ("kind: Deployment\napiVersion: apps/v1\n".into(), "Deployment of apps/v1 is in no queue"),
+            ("kind: ReplicaSet\napiVersion: apps/v1\n".into(), "ReplicaSet of apps/v1 cannot be queued"),
             ("kind: CronJob\napiVersion: batch/v1\n".into(), "CronJob of batch/v1 cannot be queued"),
             (
                 "kind: WorkloadPriorityClass\napiVersion: kueue.x-k8s.io/v1beta2\n".into(),

@@ -1,67 +1,118 @@
-//! The Workload that a job would get if it were created.
+//! The Workload that a job would get if it were created. Groups of pods are in `groups`, sets of pods in `sets`.
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::jobs::{CopiedKeys, JobKind, NamedClass, Priority, REFERENCED};
-use kube::api::{DynamicObject, ListParams, PostParams};
-use kube::{Api, Client};
+use api::kueue::jobs::{CopiedKeys, JobKind, NamedClass, Priority, REFERENCED, prebuilt_workload};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::{Api, Client, Resource as _};
 use serde_json::Value;
 
 use crate::connection::{read_one, resource};
 
-/// The kind of a manifest, if its objects get Workloads of their own.
-pub(super) fn kind_of(manifest: &Value) -> Option<&'static JobKind> {
-    let (version, kind) = (manifest["apiVersion"].as_str()?, manifest["kind"].as_str()?);
-    let mut all = api::kueue::jobs::JOB_KINDS.iter();
-    all.find(|known| known.is_kind_of(version, kind) && !known.is_pod() && !known.is_set_of_pods())
-}
-
-/// Whether a manifest is of pods that wait in groups, or one by one: a pod, or a set of pods.
-pub(super) fn is_of_pods(manifest: &Value) -> bool {
-    let (version, kind) = (manifest["apiVersion"].as_str(), manifest["kind"].as_str());
-    let (version, kind) = (version.unwrap_or_default(), kind.unwrap_or_default());
-    (version, kind) == ("apps/v1", "Deployment")
-        || api::kueue::jobs::JOB_KINDS.iter().any(|known| known.is_kind_of(version, kind))
-}
-
-/// The Workload of a job, which the API server completes in a dry run. It is called like the job, after its kind.
+/// The Workload of a job, which the API server completes in a dry run. It is called like the job, after its kind. None if the job uses
+/// that of another author.
 ///
 /// # Errors
 ///
 /// The API server would refuse the job, or an object that it names does not exist.
-pub(super) async fn workload(
+pub(super) async fn workloads(
     client: &Client,
     kind: &JobKind,
     manifest: &Value,
     namespace: &str,
+) -> Result<Vec<Value>> {
+    let about = about(kind.kind, manifest, namespace);
+    if let Some(name) = prebuilt_workload(manifest) {
+        leave_to(&about, name);
+        return Ok(Vec::new());
+    }
+    let of_kind = resource(kind.api_version, kind.kind, kind.plural);
+    let mut job = completed(client, &of_kind, manifest, namespace).await?;
+    if kind.is_pod() && !kind.is_suspended(&job) {
+        tell_unheld(&about, &job);
+    }
+    describe(client, kind, &mut job).await.context(about.clone())?;
+    let priority = priority(client, kind, &job).await.context(about.clone())?;
+    let workload = kind.workload(&job, &priority, &CopiedKeys::default());
+    let name = format!("{}-{}", kind.kind.to_lowercase(), name_of(&job).unwrap_or("without a name"));
+    Ok(vec![as_planned(workload, &name, &job).context(about)?])
+}
+
+/// An object in a message.
+pub(super) fn about(kind: &str, object: &Value, namespace: &str) -> String {
+    format!("{kind} {namespace}/{}", name_of(object).unwrap_or("without a name"))
+}
+
+/// The name of an object.
+pub(super) fn name_of(object: &Value) -> Option<&str> {
+    object["metadata"]["name"].as_str()
+}
+
+/// The kind of pods.
+pub(super) fn pod_kind() -> &'static JobKind {
+    JobKind::of_framework("pod").expect("pods are a kind of jobs")
+}
+
+/// Says that the Workload of others decides about an object.
+pub(super) fn leave_to(about: &str, workload: &str) {
+    eprintln!("muster: left out: {about} waits with the Workload {workload} of its author");
+}
+
+/// Says that no webhook holds back the pods of an object, if the API server has completed it: it does not have to exist already.
+pub(super) fn tell_unheld(about: &str, object: &Value) {
+    if object["metadata"]["uid"].is_string() {
+        eprintln!(
+            "muster: no webhook of this cluster holds back {about}, so it would start without a Workload; planned as if one did"
+        );
+    }
+}
+
+/// An object as the API server would complete it: the answer to a dry run. One that exists already is taken as it is written.
+///
+/// # Errors
+///
+/// The API server would refuse the object.
+pub(super) async fn completed(
+    client: &Client,
+    resource: &ApiResource,
+    manifest: &Value,
+    namespace: &str,
 ) -> Result<Value> {
-    let named = manifest["metadata"]["name"].as_str().unwrap_or("without a name");
-    let about = || format!("{} {namespace}/{named}", kind.kind);
-    let jobs: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &resource(kind.api_version, kind.kind, kind.plural));
-    let manifest: DynamicObject = serde_json::from_value(manifest.clone()).with_context(about)?;
+    let about = || about(&resource.kind, manifest, namespace);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let job = match jobs.create(&dry_run, &manifest).await {
-        Ok(job) => job,
-        Err(kube::Error::Api(status)) if status.code == 409 => manifest,
+    let path = DynamicObject::url_path(resource, Some(namespace));
+    // As it is written: the API server says which field has a wrong type.
+    let request = kube::core::Request::new(path).create(&dry_run, manifest.to_string().into_bytes())?;
+    let mut object = match client.request::<Value>(request).await {
+        Ok(object) => object,
+        Err(kube::Error::Api(status)) if status.code == 409 => manifest.clone(),
         Err(kube::Error::Api(status)) => {
             bail!("{} would be refused: {}", about(), status.message);
         }
-        Err(error) => return Err(error).context("cannot create a job in a dry run"),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot create {} in a dry run", about()));
+        }
     };
-    let mut job = serde_json::to_value(job)?;
-    job["metadata"]["namespace"] = namespace.into();
-    describe(client, kind, &mut job).await.with_context(about)?;
-    let priority = priority(client, kind, &job).await.with_context(about)?;
-    let mut workload = kind.workload(&job, &priority, &CopiedKeys::default());
-    // The name that it would get depends on the uid of the job. Nothing owns what is not there.
-    let given = job["metadata"]["name"].as_str().unwrap_or(named);
-    let name = format!("{}-{given}", kind.kind.to_lowercase());
-    workload["metadata"]["uid"] = format!("plan-of-{namespace}/{name}").into();
+    object["metadata"]["namespace"] = namespace.into();
+    Ok(object)
+}
+
+/// The Workload of a job as it is planned. The name that it would get may depend on the uid of the job. Nothing owns what is not there.
+///
+/// # Errors
+///
+/// No Workload can hold what the job asks for.
+pub(super) fn as_planned(mut workload: Value, name: &str, job: &Value) -> Result<Value> {
+    if let Some(problem) = controllers::workload_problem(&workload) {
+        bail!(problem);
+    }
+    let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
+    let meta = &mut workload["metadata"];
+    meta["uid"] = format!("plan-of-{namespace}/{name}").into();
     // By the clock of the API server, which says when the other Workloads were created.
-    workload["metadata"]["creationTimestamp"] =
+    meta["creationTimestamp"] =
         job["metadata"]["creationTimestamp"].as_str().map_or_else(now, str::to_owned).into();
-    workload["metadata"]["name"] = name.into();
-    workload["metadata"].as_object_mut().map(|meta| meta.remove("ownerReferences"));
+    meta["name"] = name.into();
+    meta.as_object_mut().map(|meta| meta.remove("ownerReferences"));
     Ok(workload)
 }
 
@@ -87,7 +138,7 @@ async fn describe(client: &Client, kind: &JobKind, job: &mut Value) -> Result<()
 }
 
 /// The priority of the job: of its class, of the class of its pods, or of the default class.
-async fn priority(client: &Client, kind: &JobKind, job: &Value) -> Result<Priority> {
+pub(super) async fn priority(client: &Client, kind: &JobKind, job: &Value) -> Result<Priority> {
     let value =
         |class: &DynamicObject| class.data["value"].as_i64().and_then(|value| i32::try_from(value).ok());
     let named = kind.named_class(job);

@@ -10,6 +10,7 @@ mod migrate;
 mod mistakes;
 mod page;
 mod pending_workloads;
+mod plan_pods;
 mod queued_kinds;
 mod release;
 mod shared_controller;
