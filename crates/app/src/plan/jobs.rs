@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::jobs::{CopiedKeys, JobKind, NamedClass, Priority, REFERENCED, prebuilt_workload};
+use api::kueue::workload::JOB_UID;
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client, Resource as _};
 use serde_json::Value;
@@ -112,6 +113,7 @@ pub(super) fn as_planned(mut workload: Value, name: &str, job: &Value) -> Result
     meta["creationTimestamp"] =
         job["metadata"]["creationTimestamp"].as_str().map_or_else(now, str::to_owned).into();
     meta["name"] = name.into();
+    meta["labels"].as_object_mut().map(|labels| labels.remove(JOB_UID));
     meta.as_object_mut().map(|meta| meta.remove("ownerReferences"));
     Ok(workload)
 }

@@ -131,6 +131,9 @@ fn pods_and_sets_of_pods_start_or_wait_as_planned() {
     check(&address, dir, sets, &[stateful_set("db")], "sts/db", waits);
     let path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets";
     check(&address, dir, path, &[leader_worker_set()], "lws/serve", (1, 1));
+    // Those that exist are planned as others like them.
+    let again = printed(&plan(dir, &[pod("first"), stateful_set("web"), leader_worker_set()]));
+    assert_eq!(states(&again), (0, 4), "{again}");
 
     let planned = printed(&plan(dir, &[deployment("app", 5)]));
     assert_eq!(states(&planned), (4, 1), "{planned}");
