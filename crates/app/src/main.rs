@@ -88,7 +88,7 @@ enum Command {
     Queue(change::QueueArgs),
     /// Add worker clusters to a hub.
     Cluster(cluster::Args),
-    /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
+    /// Print what the controller would decide about AppWrappers, Workloads, jobs and pods if they were created now. Creates nothing.
     Plan(plan::Args),
     /// Say what would happen to what Kueue or MCAD runs in a cluster, if Muster took their place.
     Migrate(migrate::Args),

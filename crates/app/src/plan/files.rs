@@ -70,7 +70,7 @@ struct Empty;
 
 impl std::fmt::Display for Empty {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it contains no AppWrapper, no Workload and no job")
+        f.write_str("it contains no AppWrapper, no Workload, and no job or pod that a queue holds")
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
                 "document 2: Job of batch/v1 is in no queue: give it the label kueue.x-k8s.io/queue-name",
             ),
             ("name: x\n".into(), "document 1: not a Kubernetes object"),
-            (String::new(), "it contains no AppWrapper, no Workload and no job"),
+            (String::new(), "it contains no AppWrapper, no Workload, and no job"),
             ("kind: Pod\napiVersion: v1\n".into(), "Pod of v1 is in no queue: give it the label"),
             ("kind: Deployment\napiVersion: apps/v1\n".into(), "Deployment of apps/v1 is in no queue"),
             ("kind: ReplicaSet\napiVersion: apps/v1\n".into(), "ReplicaSet of apps/v1 cannot be queued"),
