@@ -27,10 +27,7 @@ pub(crate) fn check(snapshot: &Snapshot<'_>, plan: &Plan, found: &mut Vec<Violat
     let reserved =
         |all: &[Reservation], other: &Gang| all.iter().find(|all| all.gang == other.uid).map(|all| all.start);
     let next = |other: &Gang| if starts(&other.uid) { Some(now) } else { reserved(&plan.reserved, other) };
-    // Starts now or later, before a start that was reserved; or after it.
-    let is_sooner = |other: &Gang| {
-        next(other).is_some_and(|next| reserved(world.reserved(), other).is_none_or(|before| next < before))
-    };
+    // Starts now or later, after a start that was reserved.
     let is_later = |other: &Gang| {
         next(other).zip(reserved(world.reserved(), other)).is_some_and(|(next, before)| next > before)
     };
@@ -53,7 +50,9 @@ pub(crate) fn check(snapshot: &Snapshot<'_>, plan: &Plan, found: &mut Vec<Violat
                 holder.started_at.zip(holder.runs_us).is_some_and(|(since, runs)| since.after(runs) <= now)
             }),
             SlipCause::NoEnd { gang } => holds(gang, &|holder| holder.runs_us.is_none()),
-            SlipCause::Outranked { gang: first } => goes_first(first, &is_sooner),
+            SlipCause::Outranked { gang: first } => {
+                goes_first(first, &|other| next(other).is_some() && !is_later(other))
+            }
             SlipCause::Delayed { gang: first } => goes_first(first, &is_later),
             SlipCause::Nodes { nodes } => *nodes > 0,
             SlipCause::Quota | SlipCause::Unplanned => true,

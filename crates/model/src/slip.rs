@@ -33,7 +33,8 @@ pub enum SlipCause {
     },
     /// A flavor, a node of a quota tree or a queue changed.
     Quota,
-    /// A gang that is ahead in the order starts or is reserved a start, and had none or a later one.
+    /// A gang that is ahead in the order starts or is reserved a start, and had none or a later one. Or it has the same one, and other nodes
+    /// than before, because a gang that overran has ended at another time than was guessed.
     Outranked {
         /// The gang.
         gang: GangKey,

@@ -56,10 +56,11 @@ fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> Slip
     if let Some(gang) = first_of(Ordering::Greater) {
         return SlipCause::Delayed { gang };
     }
-    match holders().find(|holder| holder.runs_us.is_none()) {
-        Some(holder) => SlipCause::NoEnd { gang: holder.key.clone() },
-        None => SlipCause::Unplanned,
+    if let Some(holder) = holders().find(|holder| holder.runs_us.is_none()) {
+        return SlipCause::NoEnd { gang: holder.key.clone() };
     }
+    // At the same time as before, but on other nodes: a gang that overran has ended at another time than was guessed.
+    first_of(Ordering::Equal).map_or(SlipCause::Unplanned, |gang| SlipCause::Outranked { gang })
 }
 
 /// The gangs that start in this plan, now or by reservation, and whether they do so before, at or after the start that the last plan

@@ -174,6 +174,35 @@ fn a_start_that_moves_for_a_gang_that_starts_later_than_reserved_names_that_gang
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
+/// `wide` starts when it was reserved to. A gang that overran has ended before its guessed end, so `wide` gets another node than was
+/// expected, the one that `next` was reserved.
+#[test]
+fn a_start_that_moves_for_a_gang_that_starts_on_other_nodes_than_expected_names_that_gang() {
+    let job = |arrives, pods, cpu, runs, priority| Job { arrives, pods, cpu, runs, overruns: 0, priority };
+    let (wide, next) = (job(45, 2, 2, 6, 1), job(46, 1, 4, 1, 1));
+    let overrunning = Job { overruns: 15, ..job(3, 1, 1, 29, 0) };
+    // They are on both nodes when `wide` arrives.
+    let (ends, full) = (job(14, 1, 3, 13, 1), job(16, 2, 2, 12, 1));
+    let one = job(0, 1, 1, 1, 0);
+    let never = job(0, 3, 3, 1, 0);
+    let jobs = [
+        next,
+        overrunning,
+        wide,
+        ends,
+        one.clone(),
+        job(0, 2, 3, 18, 1),
+        never.clone(),
+        never,
+        job(1, 1, 3, 14, 0),
+        one,
+        full,
+        job(0, 1, 3, 17, 1),
+    ];
+    let violations = violations(2, &[5, 5], &jobs, None);
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
