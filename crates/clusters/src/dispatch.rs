@@ -35,8 +35,8 @@ pub(crate) enum HubWrite {
     Nominate { whole: Box<Whole>, job: JobOf, names: Vec<String> },
     /// Copies the status of the job from a cluster.
     SyncJob { job: JobOf, status: Value, is_end: bool, seen: SeenJob },
-    /// Says that the job has no pods any more, and no cluster, if its Workload is to be deleted.
-    StopJob { job: JobOf, stop: String, deleted: Option<Box<Whole>> },
+    /// Says that the job has no pods any more, and then that its Workload has no cluster, if one was chosen.
+    StopJob { job: JobOf, stop: String, chosen: Option<Box<Whole>> },
 }
 
 /// An Event about a Workload.
@@ -153,12 +153,13 @@ impl View<'_> {
             None => {
                 let evicted = self.local.status.condition(EVICTED).filter(|evicted| evicted.is_true());
                 let since = evicted.map(|evicted| evicted.last_transition_time.clone()).unwrap_or_default();
-                let deleted = self.is_deleting().then(|| Box::new(self.local.whole.clone()));
-                let stop = format!("{} {since} {}", self.local.uid(), deleted.is_some());
+                let chosen = self.local.status.cluster_name.is_some();
+                let chosen = chosen.then(|| Box::new(self.local.whole.clone()));
+                let stop = format!("{} {since} {}", self.local.uid(), chosen.is_some());
                 if self.memory().is_some_and(|memory| memory.stopped.as_ref() == Some(&stop)) {
                     return Decision::Nothing;
                 }
-                Decision::Write(HubWrite::StopJob { job: job.clone(), stop, deleted })
+                Decision::Write(HubWrite::StopJob { job: job.clone(), stop, chosen })
             }
         }
     }

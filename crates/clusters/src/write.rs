@@ -77,15 +77,15 @@ pub(crate) async fn at_hub(hub: &Client, write: &HubWrite) -> Result<Outcome, Er
             }
             write_job_status(hub, job, &found, status).await
         }
-        HubWrite::StopJob { job, deleted, .. } => {
+        HubWrite::StopJob { job, chosen, .. } => {
             let Some(found) = read(hub, job).await? else { return Ok(Outcome::Gone) };
             if !job.kind.0.integration.is_suspended(&found) {
                 return Ok(Outcome::Deferred);
             }
             let stopped = remote::without_pods(job.kind.0, &found["status"]);
             write_job_status(hub, job, &found, &stopped).await?;
-            if let Some(deleted) = deleted {
-                merge_status(hub, deleted, &json!({"clusterName": null})).await?;
+            if let Some(chosen) = chosen {
+                merge_status(hub, chosen, &json!({"clusterName": null})).await?;
             }
             Ok(Outcome::Written)
         }

@@ -314,6 +314,7 @@ impl Transition<'_> {
     pub fn unreserve(&mut self, reason: &str, message: &str) {
         self.set(QUOTA_RESERVED, false, reason, message);
         self.status.admission = None;
+        self.status.cluster_name = None;
         self.sync_admitted();
     }
 
@@ -358,12 +359,11 @@ impl Transition<'_> {
         self.set(ADMITTED, false, reason, message);
     }
 
-    /// Evicts the Workload. It holds its quota until the controller of its job releases it.
+    /// Evicts the Workload. It holds its quota until the controller of its job releases it, and names the cluster that may run it until then.
     pub fn evict(&mut self, reason: &str, cause: &str, message: &str) {
         let names_cause = reason == "Deactivated" && !cause.is_empty();
         let full = if names_cause { format!("{reason}DueTo{cause}") } else { reason.to_owned() };
         self.set(EVICTED, true, &full, message);
-        self.status.cluster_name = None;
         self.status.nominated_cluster_names.clear();
         self.status.unhealthy_nodes.clear();
         for gate in &mut self.status.preemption_gates {

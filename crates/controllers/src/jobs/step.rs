@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use api::kueue::FINALIZER;
-use api::kueue::jobs::remote::is_handed_over;
 use api::kueue::jobs::{InjectionError, JobKind, QUEUE_NAME, prebuilt_workload, queue_name};
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, ReclaimablePods, Status, Transition,
@@ -272,10 +271,7 @@ impl View<'_> {
         if owned.whole.metadata.is_deleting() {
             return match self.kind.is_suspended(job) {
                 false => self.stop(Some(owned.whole), "Workload is deleted"),
-                // The loop of other clusters takes the name away when nothing runs there any more.
-                true if has_finalizer && status.cluster_name.is_some() && is_handed_over(self.kind, job) => {
-                    AWAIT
-                }
+                true if has_finalizer && self.may_run_elsewhere(owned) => AWAIT,
                 true if has_finalizer => self.await_all_pods(owned.whole).unwrap_or_else(release),
                 true => AWAIT,
             };

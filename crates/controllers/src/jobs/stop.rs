@@ -2,6 +2,7 @@
 
 use api::MicroTime;
 use api::kueue::jobs::STOPPING;
+use api::kueue::jobs::remote::is_handed_over;
 use api::kueue::status::{Condition, ON_HOLD, QUOTA_RESERVED, Transition};
 use serde_json::{Map, Value, json};
 
@@ -48,10 +49,19 @@ impl View<'_> {
             return step;
         }
         if owned.workload.status.is(QUOTA_RESERVED) && !self.kind.integration.is_active(job) {
+            if self.may_run_elsewhere(owned) {
+                return AWAIT;
+            }
             let released = || self.release_quota(owned, evicted, false);
             return self.await_all_pods(owned.whole).unwrap_or_else(released);
         }
         self.delete_after_retention(owned, evicted)
+    }
+
+    /// Whether the job may still run in another cluster, whatever its status says: what it says of pods comes from there, and may not have
+    /// come yet. The loop of other clusters takes the name of the cluster away when nothing runs there any more.
+    pub(super) fn may_run_elsewhere(&self, owned: &Owned<'_>) -> bool {
+        owned.workload.status.cluster_name.is_some() && is_handed_over(self.kind, &self.job.value)
     }
 
     /// Gives the quota of an evicted Workload back. One that is not parked, and was preempted or lost its node, is tried again at
