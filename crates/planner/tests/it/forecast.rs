@@ -54,6 +54,21 @@ fn a_gang_that_would_delay_a_reservation_gets_a_forecast_after_it() {
 }
 
 #[test]
+fn a_gang_that_a_guessed_start_holds_back_is_forecast_to_start_at_the_end_of_the_hold() {
+    check(
+        "policy   backfill=reserve
+         node     a 2x     cpu=4
+         running  runs     started=0 main 1x cpu=4 on=a-1
+         pending  large    runs=100 main 2x cpu=4
+         pending  small    runs=5000 main 1x cpu=1",
+        &expect![[r#"
+            small  ~1600 s
+            large  ~6600 s, when small ends
+        "#]],
+    );
+}
+
+#[test]
 fn a_forecast_from_estimated_ends_is_an_estimate_and_an_undeclared_run_time_is_typical() {
     check(
         "node     a        cpu=4
