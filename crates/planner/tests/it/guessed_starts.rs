@@ -167,3 +167,23 @@ fn a_gang_that_starts_gets_the_time_anew_if_it_has_to_wait_again() {
     assert!(admits(&verdicts, "large"), "{verdicts}");
     assert_eq!(world.hold_of("large"), None);
 }
+
+#[test]
+fn a_gang_that_preempts_within_the_nominal_quota_of_its_queue_passes_a_guessed_start() {
+    for (quota, passes) in [(4, true), (3, false)] {
+        let mut world = parse_world(&format!(
+            "policy   backfill=reserve
+             node     a 2x     cpu=4
+             quota    all      cpu=16
+             quota    team     in=all cpu={quota} within=lower-priority
+             queue    team     quota=team :cpu
+             running  runs     started=400 main 1x cpu=4 on=a-1
+             running  weak     queue=team started=500 main 1x cpu=4 on=a-2
+             pending  large    priority=2 main 2x cpu=4
+             pending  strong   priority=1 queue=team main 1x cpu=4"
+        ));
+        let (verdicts, _) = plan(&mut world, 1000, &[]);
+        let preempts = verdicts.lines().any(|line| line.starts_with("strong  preempt"));
+        assert_eq!(preempts, passes, "{verdicts}");
+    }
+}
