@@ -187,3 +187,21 @@ fn a_gang_that_preempts_within_the_nominal_quota_of_its_queue_passes_a_guessed_s
         assert_eq!(preempts, passes, "{verdicts}");
     }
 }
+
+#[test]
+fn a_gang_passes_no_guessed_start_with_a_resource_that_its_quota_does_not_count() {
+    for (memory, passes) in [("", true), ("memory=1Gi", false)] {
+        let mut world = parse_world(&format!(
+            "policy   backfill=reserve
+             node     a 2x     cpu=4 memory=4Gi
+             quota    all      cpu=16
+             quota    team     in=all cpu=1
+             queue    team     quota=team undeclared=ignore :cpu
+             running  runs     started=400 main 1x cpu=4 on=a-1
+             pending  large    main 2x cpu=4
+             pending  owned    queue=team main 1x cpu=1 {memory}"
+        ));
+        let (verdicts, _) = plan(&mut world, 1000, &[]);
+        assert_eq!(admits(&verdicts, "owned"), passes, "{verdicts}");
+    }
+}
