@@ -205,3 +205,63 @@ fn a_gang_passes_no_guessed_start_with_a_resource_that_its_quota_does_not_count(
         assert_eq!(admits(&verdicts, "owned"), passes, "{verdicts}");
     }
 }
+
+#[test]
+fn among_several_reserved_starts_a_guess_whose_time_is_over_holds_nothing_back() {
+    check(
+        "policy   backfill=conservative:2 guessed-hold=0
+         node     a 2x     cpu=4 label:pool=a
+         node     b        cpu=4 label:pool=b
+         running  runs     started=400 main 1x cpu=4 on=a-1
+         running  short    started=400 runs=900 main 1x cpu=4 on=b
+         pending  large    main 2x cpu=4 select:pool=a
+         pending  next     main 1x cpu=4 select:pool=b
+         pending  small    main 1x cpu=1 select:pool=a",
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu; 1 node does not match node selector pool=a (not before ~1600 s, when runs ends, holds nothing back)
+            next  wait  main: needs 4 cpu on one node; the only eligible node has none free; 2 nodes do not match node selector pool=b (not before ~1300 s, when short ends)
+            small  admit  main on a-2
+        "#]],
+    );
+}
+
+#[test]
+fn a_guessed_start_that_is_passed_takes_nothing_from_another_one() {
+    let mut world = parse_world(
+        "policy   backfill=conservative:2
+         node     a 2x     cpu=4 label:pool=a
+         node     b        cpu=4 label:pool=b
+         quota    all      cpu=16
+         quota    team     in=all cpu=2
+         queue    team     quota=team :cpu
+         running  runs     started=400 main 1x cpu=4 on=a-1
+         running  long     started=300 main 1x cpu=3 on=b
+         pending  large    main 2x cpu=4 select:pool=a
+         pending  borrows  queue=team main 1x cpu=4
+         pending  owned    queue=team one 1x cpu=1 select:pool=a other 1x cpu=1 select:pool=b",
+    );
+    let (verdicts, reserved) = plan(&mut world, 1000, &[]);
+    assert!(admits(&verdicts, "owned"), "{verdicts}");
+    assert!(reserved.iter().any(|reserved| reserved.gang == "borrows"), "{verdicts}");
+}
+
+#[test]
+fn several_guessed_starts_that_one_gang_passes_are_all_reserved_anew() {
+    let mut world = parse_world(
+        "policy   backfill=conservative:2
+         node     a 2x     cpu=4 label:pool=a
+         node     b 2x     cpu=4 label:pool=b
+         quota    all      cpu=16
+         quota    team     in=all cpu=2
+         queue    team     quota=team :cpu
+         running  run-a    started=400 main 1x cpu=4 on=a-1
+         running  run-b    started=300 main 1x cpu=4 on=b-1
+         pending  large-a  main 2x cpu=4 select:pool=a
+         pending  large-b  main 2x cpu=4 select:pool=b
+         pending  owned    queue=team runs=5000 one 1x cpu=1 select:pool=a other 1x cpu=1 select:pool=b",
+    );
+    let (verdicts, reserved) = plan(&mut world, 1000, &[]);
+    assert!(admits(&verdicts, "owned"), "{verdicts}");
+    let starts: Vec<_> = reserved.iter().map(|reserved| (&*reserved.gang, reserved.start)).collect();
+    assert_eq!(starts, [("large-a", at(6000)), ("large-b", at(6000))]);
+}
