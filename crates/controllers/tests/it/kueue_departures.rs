@@ -133,6 +133,23 @@ async fn the_pods_of_a_deleted_job_are_stopped_for_a_gang_that_preempts_them() {
     running(&cluster, "high").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_deleted_job_are_stopped_also_if_they_look_like_jobs() {
+    let (cluster, _controller, workload) = running_and_waiting().await;
+    let owner = running(&cluster, "first").await;
+    // Its author has copied the label of pods that wait for themselves.
+    let metadata = json!({"labels": {"kueue.x-k8s.io/managed": "true"}, "ownerReferences": [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "first", "uid": owner.metadata.uid, "controller": true}]});
+    merge(&cluster, &pods(), "first-0", json!({ "metadata": metadata })).await;
+    merge(&cluster, &jobs(), "first", json!({"metadata": {"finalizers": ["example.com/archive"]}})).await;
+    cluster.api(&jobs(), "default").delete("first", &DeleteParams::background()).await.unwrap();
+    merge(&cluster, &workloads(), &workload.name_any(), json!({"spec": {"active": false}})).await;
+    cluster.wait(&pods(), "default", "first-0", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    is_waiting(&cluster, "second").await;
+    cluster.delete_now(&pods(), "default", "first-0").await;
+    running(&cluster, "second").await;
+}
+
 /// One of the jobs of a set that has lost its owner. It has no pods at the moment.
 async fn submit_left(cluster: &Cluster, name: &str, workload: &DynamicObject) {
     let mut left = job(name, 1);
