@@ -284,6 +284,38 @@ async fn running_ray_job(cpus: u32) -> (Cluster, Running, DynamicObject) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_job_that_is_gone_has_given_back_is_not_taken_back_when_another_pod_ends() {
+    let (cluster, controller, workload) = running_ray_job(2).await;
+    let name = workload.name_any();
+    drop(controller);
+    for (pod, set) in [("first-head", "head"), ("first-worker", "small")] {
+        cluster.delete_now(&pods(), "default", pod).await;
+        started_pod(&cluster, pod, &workload).await;
+        merge(&cluster, &pods(), pod, json!({"metadata": {"labels": {"kueue.x-k8s.io/podset": set}}})).await;
+    }
+    // The pod has ended for the controller of the job, and is still listed as one that runs.
+    let known = json!({"apiVersion": VERSION, "kind": "Workload", "metadata": {"name": name},
+        "status": {"reclaimablePods": [{"name": "head", "count": 1}]}});
+    let params = PatchParams::apply("kueue-reclaimable-pods");
+    cluster.api(&workloads(), "default").patch_status(&name, &params, &Patch::Apply(known)).await.unwrap();
+    let orphan = DeleteParams {
+        propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    cluster
+        .api(&Jobs::of(&cluster, "ray.io/rayjob").resource(), "default")
+        .delete("first", &orphan)
+        .await
+        .unwrap();
+    let _controller = self::controller(&cluster);
+    status_of(&cluster, "first-worker", json!({"phase": "Succeeded"})).await;
+    let both = json!([{"name": "head", "count": 1}, {"name": "small", "count": 1}]);
+    cluster
+        .wait(&workloads(), "default", &name, |found| found.data["status"]["reclaimablePods"] == both)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_is_over_keeps_its_quota_until_its_pods_have_ended() {
     let (cluster, _controller, workload) = running_ray_job(4).await;
     let ray_jobs = Jobs::of(&cluster, "ray.io/rayjob");
