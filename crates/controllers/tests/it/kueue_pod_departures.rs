@@ -128,6 +128,32 @@ async fn the_pods_of_a_group_whose_workload_has_ended_are_stopped() {
     is_stopped(&cluster, "a", "WorkloadFinished").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_deleted_gets_no_more_owners() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster);
+    for name in ["a", "b"] {
+        submit_pod(&cluster, name, member("group", 2)).await;
+    }
+    for name in ["a", "b"] {
+        runs_on_a_node(&cluster, name).await;
+    }
+    let own = workload(&cluster, "group", |_| true).await;
+    cluster.delete(&workloads(), "default", "group").await;
+    for name in ["a", "b"] {
+        is_deleted(&cluster, name).await;
+    }
+    status_of(&cluster, "b", json!({"phase": "Failed"})).await;
+    // It would take the place of the one that has failed.
+    submit_pod(&cluster, "c", member("group", 2)).await;
+    a_moment().await;
+    let found = workload(&cluster, "group", |_| true).await;
+    assert_eq!(found.metadata.uid, own.metadata.uid, "a pod runs with its quota");
+    assert_eq!(found.metadata.owner_references, own.metadata.owner_references);
+    status_of(&cluster, "a", json!({"phase": "Failed"})).await;
+    cluster.wait_gone(&workloads(), "default", "group").await;
+}
+
 async fn is_told(cluster: &Cluster, told: &str) {
     a_moment().await;
     let events = cluster.events().await;
