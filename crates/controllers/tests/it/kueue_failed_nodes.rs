@@ -88,6 +88,27 @@ async fn pods_run_on_a_node_without_a_host_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_nodes_without_a_host_name_only_the_one_that_has_failed_is_to_be_replaced() {
+    let cluster = cluster_of(&[&["a", "b"]]).await;
+    for node in ["a", "b"] {
+        let label = json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}});
+        gang_pods::patch_node(&cluster, node, &label).await;
+    }
+    let _controller = patient(&cluster);
+    let mut train = pairs("train", 2);
+    train["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4".into();
+    submit_job(&cluster, train).await;
+    running(&cluster, "train").await;
+    // Its pods are still to be created.
+    cordon(&cluster, "a").await;
+    let is_named =
+        |workload: &DynamicObject| workload.data["status"]["unhealthyNodes"] == json!([{"name": "a"}]);
+    workload_of(&cluster, "train", is_named).await;
+    cluster.settled().await;
+    assert_eq!(running_jobs(&cluster).await, ["train"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_place_that_replaces_a_lost_one_is_kept_while_the_lost_pod_is_still_listed() {
     let cluster = cluster_of(&[&["a", "b", "c"]]).await;
     let _controller = controller(&cluster);
