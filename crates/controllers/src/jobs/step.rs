@@ -318,11 +318,11 @@ impl View<'_> {
         let count = |set: &PodSet| {
             let assigned = admitted.iter().find(|assigned| assigned.name == set.name);
             let assigned = assigned.and_then(|assigned| assigned.count).unwrap_or(set.count);
-            let (never_admitted, ended) = (set.count.saturating_sub(assigned), of(ended, &set.name));
-            let count = match (never_admitted, ended) {
+            let (absent, ended) = (self.absent(set, assigned), of(ended, &set.name));
+            let count = match (absent, ended) {
                 (0, ended) => ended,
                 (_, 0) => of(&status.reclaimable_pods, &set.name),
-                (never_admitted, ended) => ended.saturating_add(never_admitted),
+                (absent, ended) => ended.saturating_add(absent),
             };
             count.min(set.count)
         };
@@ -335,6 +335,18 @@ impl View<'_> {
         let list: Vec<Value> =
             counts.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
         Some(silently(Write::Reclaimable(Box::new(owned.whole.clone()), list.into())))
+    }
+
+    /// The pods of a pod set that the job does not have at present because not all were admitted. One that has stopped has them again.
+    fn absent(&self, set: &PodSet, assigned: u32) -> u32 {
+        let not_admitted = set.count.saturating_sub(assigned);
+        if not_admitted == 0 {
+            return 0;
+        }
+        let own = self.kind.integration.pod_sets(&self.job.value);
+        let own = own.iter().find(|own| own["name"] == *set.name).and_then(|own| own["count"].as_u64());
+        let own = own.and_then(|own| u32::try_from(own).ok()).unwrap_or(set.count);
+        not_admitted.min(set.count.saturating_sub(own))
     }
 
     /// Keeps the condition `PodsReady`.

@@ -188,6 +188,8 @@ async fn a_job_that_starts_again_with_the_pods_that_it_needs_still_charges_no_ot
     status(&cluster, "part", json!({"active": 2})).await;
     submit_job(&cluster, job("second", 1)).await;
     running(&cluster, "second").await;
+    let found = workload_of(&cluster, "part", |_| true).await;
+    assert!(given_back(&found), "{:?}", found.data["status"]);
     status(&cluster, "part", json!({"active": 1, "succeeded": 4})).await;
     submit_job(&cluster, job("third", 1)).await;
     running(&cluster, "third").await;
