@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::elastic::{elastic, slice_of};
@@ -9,14 +11,19 @@ use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::queued_pods::{member, pods, submit_pod};
 use crate::common::{Cluster, Running, resource};
+use crate::permissions::{denied, failing};
 use api::kueue::jobs::JOB_KINDS;
 use controllers::{Config, Kueue};
-use kube::api::DynamicObject;
+use kube::Client;
+use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 fn controller(cluster: &Cluster) -> Running {
-    let config = Config { kueue: Kueue::Scheduler, jobs: all_kinds(), ..Config::default() };
-    cluster.start(cluster.client.clone(), config)
+    controller_over(cluster, cluster.client.clone())
+}
+
+fn controller_over(cluster: &Cluster, client: Client) -> Running {
+    cluster.start(client, Config { kueue: Kueue::Scheduler, jobs: all_kinds(), ..Config::default() })
 }
 
 /// The Events that tell a job why it gets no Workload.
@@ -183,6 +190,65 @@ async fn a_job_that_waits_for_an_object_that_does_not_exist_is_told_which_and_st
     priority_class(&cluster, "urgent", 1).await;
     let started = running(&cluster, "of-class").await;
     assert_eq!(blocked(&started), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_told_once_what_it_waits_for_by_a_controller_that_may_not_write_its_conditions() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let tries = Arc::<AtomicUsize>::default();
+    let counted = tries.clone();
+    let client = failing(&cluster, move |request| {
+        let is_condition = request.uri().path().ends_with("/jobs/train/status");
+        is_condition.then(|| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            (403, denied("patch", "jobs/status", "batch"))
+        })
+    });
+    let _controller = controller_over(&cluster, client);
+    let mut train = job("train", 1);
+    train["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent".into();
+    submit_job(&cluster, train).await;
+    for at in 0..5 {
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        let change = json!({"metadata": {"annotations": {"example.com/change": at.to_string()}}});
+        merge(&cluster, &jobs(), "train", change).await;
+    }
+    let told = cluster.events().await;
+    let told: Vec<_> = told.iter().filter(|event| event.starts_with("train PriorityClassNotFound")).collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    let tries = tries.load(Ordering::Relaxed);
+    assert!(tries <= 6, "{tries} tries, and the job has changed 5 times");
+    priority_class(&cluster, "urgent", 1).await;
+    running(&cluster, "train").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admitted_job_whose_flavor_is_gone_is_told_so_and_starts_when_it_is_there_again() {
+    let cluster = cluster_with_queue(1, json!({"stopPolicy": "Hold"})).await;
+    let first = controller(&cluster);
+    submit_job(&cluster, job("train", 1)).await;
+    let name = workload_of(&cluster, "train", |_| true).await.metadata.name.unwrap();
+    drop(first);
+    let admission = json!({"clusterQueue": "team", "podSetAssignments": [
+        {"name": "main", "count": 1, "flavors": {"cpu": "gone"}, "resourceUsage": {"cpu": "1"}}]});
+    let conditions = ["QuotaReserved", "Admitted"].map(|kind| {
+        json!({"type": kind, "status": "True", "reason": kind, "message": "",
+            "lastTransitionTime": "2023-11-14T22:13:20Z"})
+    });
+    let status = json!({"status": {"admission": admission, "conditions": conditions}});
+    let api = cluster.api(&workloads(), "default");
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let _second = controller(&cluster);
+    let told = "the admitted job cannot start yet: the ResourceFlavor \"gone\" does not exist";
+    let is_told = |job: &DynamicObject| {
+        blocked(job)
+            .is_some_and(|known| known["reason"] == "ResourceFlavorNotFound" && known["message"] == told)
+    };
+    cluster.wait(&jobs(), "default", "train", is_told).await;
+    create(&cluster, "ResourceFlavor", "resourceflavors", "gone", json!({"nodeLabels": {"pool": "new"}}))
+        .await;
+    let started = running(&cluster, "train").await;
+    assert_eq!(started.data["spec"]["template"]["spec"]["nodeSelector"], json!({"pool": "new"}));
 }
 
 #[tokio::test(start_paused = true)]

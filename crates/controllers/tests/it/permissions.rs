@@ -290,7 +290,7 @@ fn forbidding(
 }
 
 /// A client for which the API server answers some requests with this code and message.
-fn failing(
+pub(crate) fn failing(
     cluster: &Cluster,
     refuse: impl Fn(&Request<Body>) -> Option<(u16, String)> + Send + Sync + 'static,
 ) -> Client {
@@ -313,7 +313,7 @@ fn failing(
     Client::new(client, "default")
 }
 
-fn denied(verb: &str, resource: &str, group: &str) -> String {
+pub(crate) fn denied(verb: &str, resource: &str, group: &str) -> String {
     format!(
         "{resource} is forbidden: User \"m\" cannot {verb} resource \"{resource}\" in API group \"{group}\" in the namespace \"default\""
     )
