@@ -28,6 +28,8 @@ pub struct WorkQueue<K, B> {
     due: BTreeSet<(MicroTime, K)>,
     /// The failed writes of an item since there was nothing to do about it.
     failures: BTreeMap<K, u32>,
+    /// When an item is tried again whose last write has failed.
+    retries: BTreeMap<K, MicroTime>,
     /// Until when what an item has written is used up.
     spent: BTreeMap<K, MicroTime>,
     writing: BTreeSet<K>,
@@ -45,6 +47,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
             dirty: BTreeSet::new(),
             due: BTreeSet::new(),
             failures: BTreeMap::new(),
+            retries: BTreeMap::new(),
             spent: BTreeMap::new(),
             writing: BTreeSet::new(),
             missed: BTreeSet::new(),
@@ -131,12 +134,16 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
         self.dirty.insert(item);
     }
 
-    /// Looks at an item again after a pause, which is longer after each failure. Returns when.
+    /// Looks at an item again after a pause, which is longer after each failure. Returns when. One that has failed again because it has
+    /// changed meanwhile is not looked at twice.
     pub fn retry(&mut self, item: K) -> MicroTime {
         let failures = self.failures.entry(item.clone()).or_default();
         let pause_us = retry_pause_us(*failures);
         *failures += 1;
         let until = MicroTime(self.now().0 + pause_us);
+        if let Some(earlier) = self.retries.insert(item.clone(), until) {
+            self.due.remove(&(earlier, item.clone()));
+        }
         self.due.insert((until, item));
         until
     }
@@ -145,6 +152,7 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     /// it may be the first of several that fail together.
     pub fn rest(&mut self, item: &K) {
         self.failures.remove(item);
+        self.retries.remove(item);
         let now = self.now();
         if self.spent.get(item).is_some_and(|spent| *spent <= now) {
             self.spent.remove(item);
@@ -189,6 +197,16 @@ mod tests {
         queue.begin(1);
         queue.end(&1);
         assert!(queue.take(now).is_empty(), "nothing has changed");
+    }
+
+    #[test]
+    fn an_item_that_fails_again_before_its_next_try_is_tried_once() {
+        let (mut queue, _) = queue();
+        let first = queue.retry(1);
+        let second = queue.retry(1);
+        assert!(queue.take(first).is_empty());
+        assert_eq!(queue.take(second), [1].into());
+        assert!(queue.due.is_empty());
     }
 
     #[test]

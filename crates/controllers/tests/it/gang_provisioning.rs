@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use crate::common::{Cluster, Group, Running, resource, wrappers};
+use crate::kueue_provisioning::{is_patient_after_a_write_that_succeeds, refusing_requests};
 use controllers::{Config, install_provisioning_crd};
+use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use sandbox::{NodePool, Sandbox};
@@ -37,8 +39,12 @@ async fn node(cluster: &Cluster, name: &str, cpus: u32) {
 }
 
 fn controller(cluster: &Cluster, classes: &[&str]) -> Running {
+    controller_over(cluster, cluster.client.clone(), classes)
+}
+
+fn controller_over(cluster: &Cluster, client: Client, classes: &[&str]) -> Running {
     let provisioning_classes = classes.iter().map(ToString::to_string).collect();
-    cluster.start(cluster.client.clone(), Config { provisioning_classes, ..Config::default() })
+    cluster.start(client, Config { provisioning_classes, ..Config::default() })
 }
 
 /// An AppWrapper with a Job of so many pods of so many CPUs.
@@ -132,6 +138,15 @@ async fn a_request_that_failed_is_followed_by_another_one_after_a_pause_also_by_
     answer(&cluster, "train-nodes-2", "BookingExpired").await;
     request(&cluster, "train-nodes-3").await;
     assert_eq!(cluster.names(&templates(), "default").await.len(), 1, "all attempts share the template");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_request_is_refused_asks_less_and_less_often_although_its_template_is_made_again() {
+    let cluster = cluster().await;
+    let (client, tries) = refusing_requests(&cluster);
+    let _controller = controller_over(&cluster, client, &[ATOMIC]);
+    cluster.submit(wrapped("train", 3, 4, &json!({}))).await;
+    is_patient_after_a_write_that_succeeds(&cluster, &tries).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,10 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use crate::common;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running, resource};
+use crate::permissions::failing;
 use controllers::{Config, Kueue, ProvisioningConfig, install_provisioning_crd};
+use http::Method;
+use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -43,12 +50,16 @@ async fn check(cluster: &Cluster, config: &str) {
 }
 
 fn controller(cluster: &Cluster) -> Running {
+    controller_over(cluster, cluster.client.clone())
+}
+
+fn controller_over(cluster: &Cluster, client: Client) -> Running {
     let config = Config {
         kueue: Kueue::Scheduler,
         provisioning: Some(ProvisioningConfig::default()),
         ..Config::default()
     };
-    cluster.start(cluster.client.clone(), config)
+    cluster.start(client, config)
 }
 
 async fn request(cluster: &Cluster, name: &str) -> DynamicObject {
@@ -137,7 +148,7 @@ async fn a_request_in_another_namespace_says_nothing_about_a_workload_that_it_na
     let forged = json!({"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
         "metadata": metadata, "spec": own.data["spec"]});
     let forged = cluster.create_as(&requests(), "intruder", forged).await;
-    tokio::time::sleep(std::time::Duration::from_hours(1)).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
     for (kept, namespace) in [(&own, "default"), (&forged, "intruder")] {
         let name = kept.metadata.name.as_deref().unwrap();
         let found = cluster.api(&requests(), namespace).get(name).await.unwrap();
@@ -267,6 +278,42 @@ async fn a_refused_request_is_told_in_the_check_and_tried_again() {
     assert_eq!(refused, 1, "{events:#?}");
 }
 
+/// A client for which the API server refuses every request for nodes, and the number of those.
+pub(crate) fn refusing_requests(cluster: &Cluster) -> (Client, Arc<AtomicUsize>) {
+    let tries = Arc::<AtomicUsize>::default();
+    let counted = tries.clone();
+    let client = failing(cluster, move |request| {
+        let is_request = request.uri().path().ends_with("/provisioningrequests");
+        (request.method() == Method::POST && is_request).then(|| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            (422, "no more than five requests".to_owned())
+        })
+    });
+    (client, tries)
+}
+
+/// Requests for nodes are refused for a long time, and then somebody deletes their template: another one is made, and that is no reason
+/// to try the request more often.
+pub(crate) async fn is_patient_after_a_write_that_succeeds(cluster: &Cluster, tries: &AtomicUsize) {
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let template = cluster.names(&templates(), "default").await.remove(0);
+    cluster.delete_now(&templates(), "default", &template).await;
+    let before = tries.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    cluster.wait(&templates(), "default", &template, |_| true).await;
+    let tries = tries.load(Ordering::Relaxed) - before;
+    assert!((1..=5).contains(&tries), "{tries} tries in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_is_tried_less_and_less_often_although_its_template_is_made_again() {
+    let cluster = cluster(json!({})).await;
+    let (client, tries) = refusing_requests(&cluster);
+    let _controller = controller_over(&cluster, client);
+    submit(&cluster, "train", "team", 0, 2, 1).await;
+    is_patient_after_a_write_that_succeeds(&cluster, &tries).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_without_a_managed_resource_need_no_request() {
     let cluster = cluster(json!({"managedResources": ["nvidia.com/gpu"]})).await;
@@ -336,7 +383,7 @@ async fn a_workload_gets_places_on_the_nodes_that_were_provisioned_for_it() {
     assert!(condition(&waiting, "Admitted").is_none());
     assert_eq!(assigned(&waiting)["delayedTopologyRequest"], "Pending");
     // Told after 1, 3 and 7 s.
-    tokio::time::sleep(std::time::Duration::from_millis(7_500)).await;
+    tokio::time::sleep(Duration::from_millis(7_500)).await;
     let events = cluster.events().await;
     let told = "train SecondPassFailed: couldn't assign flavors to pod set main: topology \"hosts\" doesn't allow to fit any of 2 \
         pod(s). Total nodes: 1; excluded: nodeSelector: 1";
