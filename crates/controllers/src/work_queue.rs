@@ -26,10 +26,8 @@ pub struct WorkQueue<K, B> {
     dirty: BTreeSet<K>,
     /// To be looked at from a time on.
     due: BTreeSet<(MicroTime, K)>,
-    /// The failed writes of an item since there was nothing to do about it.
-    failures: BTreeMap<K, u32>,
-    /// When an item is tried again whose last write has failed.
-    retries: BTreeMap<K, MicroTime>,
+    /// The failed writes of an item since there was nothing to do about it, and when it is tried again.
+    failures: BTreeMap<K, (u32, MicroTime)>,
     /// Until when what an item has written is used up.
     spent: BTreeMap<K, MicroTime>,
     writing: BTreeSet<K>,
@@ -47,7 +45,6 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
             dirty: BTreeSet::new(),
             due: BTreeSet::new(),
             failures: BTreeMap::new(),
-            retries: BTreeMap::new(),
             spent: BTreeMap::new(),
             writing: BTreeSet::new(),
             missed: BTreeSet::new(),
@@ -137,11 +134,11 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     /// Looks at an item again after a pause, which is longer after each failure. Returns when. One that has failed again because it has
     /// changed meanwhile is not looked at twice.
     pub fn retry(&mut self, item: K) -> MicroTime {
-        let failures = self.failures.entry(item.clone()).or_default();
-        let pause_us = retry_pause_us(*failures);
-        *failures += 1;
-        let until = MicroTime(self.now().0 + pause_us);
-        if let Some(earlier) = self.retries.insert(item.clone(), until) {
+        let before = self.failures.get(&item).copied();
+        let failures = before.map_or(0, |(failures, _)| failures);
+        let until = MicroTime(self.now().0 + retry_pause_us(failures));
+        self.failures.insert(item.clone(), (failures + 1, until));
+        if let Some((_, earlier)) = before {
             self.due.remove(&(earlier, item.clone()));
         }
         self.due.insert((until, item));
@@ -152,7 +149,6 @@ impl<K: Ord + Clone, B> WorkQueue<K, B> {
     /// it may be the first of several that fail together.
     pub fn rest(&mut self, item: &K) {
         self.failures.remove(item);
-        self.retries.remove(item);
         let now = self.now();
         if self.spent.get(item).is_some_and(|spent| *spent <= now) {
             self.spent.remove(item);

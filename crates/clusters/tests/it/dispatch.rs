@@ -108,34 +108,46 @@ async fn a_job_whose_workload_is_deleted_at_the_hub_gets_another_one_and_runs_ag
     }
 }
 
-/// A pod of a Job that is there until somebody removes its finalizer.
-fn pod_with_finalizer(job: &kube::api::DynamicObject) -> serde_json::Value {
-    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name, "uid": job.metadata.uid,
+/// Runs a Job in `east`, with a pod that is there until somebody removes its finalizer. Returns its Workload.
+async fn run_with_a_pod_that_stays(world: &World) -> String {
+    let workload = world.submit("train", 1).await;
+    world.runs("train", &workload).await;
+    let east = &world.workers["east"];
+    let job = east.get(&jobs(), "train").await.unwrap().metadata;
+    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": job.uid,
         "controller": true, "blockOwnerDeletion": true}]);
-    json!({"metadata": {"ownerReferences": owner, "finalizers": ["example.com/slow"]},
-        "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    let slow = json!({"metadata": {"ownerReferences": owner, "finalizers": ["example.com/slow"]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    east.create(&resource("v1", "Pod", "pods"), "default", "train-0", slow).await;
+    workload
+}
+
+/// Deactivates the Workload of this Job: it keeps its quota until its pod is gone.
+async fn check_it_keeps_its_quota_until_its_pod_is_gone(
+    world: &World,
+    workload: &str,
+) -> kube::api::DynamicObject {
+    let east = &world.workers["east"];
+    world.hub.merge(&workloads(), "default", workload, json!({"spec": {"active": false}})).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let kept = world.hub.get(&workloads(), workload).await.unwrap();
+    assert!(is(&kept, "QuotaReserved", "True", "QuotaReserved"), "{}", kept.data["status"]);
+    let without = json!({"metadata": {"finalizers": null}});
+    east.merge(&resource("v1", "Pod", "pods"), "default", "train-0", without).await;
+    east.gone(&jobs(), "train").await;
+    let released = |w: &kube::api::DynamicObject| condition(w, "QuotaReserved").unwrap()["status"] == "False";
+    world.hub.wait(&workloads(), workload, released).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_there_in_the_worker_until_its_pods_are_gone() {
     let world = World::new(&[("east", 4)]).await;
     let _loop = world.start();
-    let workload = world.submit("train", 1).await;
-    world.runs("train", &workload).await;
-    let (east, pods) = (&world.workers["east"], resource("v1", "Pod", "pods"));
-    let pod = pod_with_finalizer(&east.get(&jobs(), "train").await.unwrap());
-    east.create(&pods, "default", "train-0", pod).await;
+    let workload = run_with_a_pod_that_stays(&world).await;
     let running = json!({"active": 1, "ready": 1, "startTime": "2023-11-14T22:13:20Z"});
-    east.merge_status(&jobs(), "train", running).await;
+    world.workers["east"].merge_status(&jobs(), "train", running).await;
     world.hub.wait(&jobs(), "train", |job| job.data["status"]["active"] == 1).await;
-    world.hub.merge(&workloads(), "default", &workload, json!({"spec": {"active": false}})).await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
-    let kept = world.hub.get(&workloads(), &workload).await.unwrap();
-    assert!(is(&kept, "QuotaReserved", "True", "QuotaReserved"), "{}", kept.data["status"]);
-    east.merge(&pods, "default", "train-0", json!({"metadata": {"finalizers": null}})).await;
-    east.gone(&jobs(), "train").await;
-    let released = |w: &kube::api::DynamicObject| condition(w, "QuotaReserved").unwrap()["status"] == "False";
-    world.hub.wait(&workloads(), &workload, released).await;
+    check_it_keeps_its_quota_until_its_pod_is_gone(&world, &workload).await;
 }
 
 /// The status of its job has not come back yet: the hub knows of no pod.
@@ -143,19 +155,8 @@ async fn a_job_is_there_in_the_worker_until_its_pods_are_gone() {
 async fn an_evicted_job_keeps_its_quota_until_its_pods_in_the_worker_are_gone_also_if_it_has_told_none() {
     let world = World::new(&[("east", 4)]).await;
     let _loop = world.start();
-    let workload = world.submit("train", 1).await;
-    world.runs("train", &workload).await;
-    let (east, pods) = (&world.workers["east"], resource("v1", "Pod", "pods"));
-    let pod = pod_with_finalizer(&east.get(&jobs(), "train").await.unwrap());
-    east.create(&pods, "default", "train-0", pod).await;
-    world.hub.merge(&workloads(), "default", &workload, json!({"spec": {"active": false}})).await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
-    let kept = world.hub.get(&workloads(), &workload).await.unwrap();
-    assert!(is(&kept, "QuotaReserved", "True", "QuotaReserved"), "{}", kept.data["status"]);
-    east.merge(&pods, "default", "train-0", json!({"metadata": {"finalizers": null}})).await;
-    east.gone(&jobs(), "train").await;
-    let released = |w: &kube::api::DynamicObject| condition(w, "QuotaReserved").unwrap()["status"] == "False";
-    let released = world.hub.wait(&workloads(), &workload, released).await;
+    let workload = run_with_a_pod_that_stays(&world).await;
+    let released = check_it_keeps_its_quota_until_its_pod_is_gone(&world, &workload).await;
     assert_eq!(released.data["status"]["clusterName"], json!(null));
     world.hub.merge(&workloads(), "default", &workload, json!({"spec": {"active": true}})).await;
     world.runs("train", &workload).await;
