@@ -173,9 +173,8 @@ pub(crate) struct ReservedGang<'s> {
     next: RowHead<'s>,
     request: GangRequest<'s>,
     pub(crate) forecast: ForecastStart,
-    /// Whether the start relies on declared ends only, and no gang before it lacks a predictable start. Such
-    /// a gang could start at any time and take these nodes.
-    is_firm: bool,
+    /// Whether a gang before it has no predictable start: it could start at any time and take these nodes.
+    after_unpredictable: bool,
     /// Whether it can start only when gangs end that were backfilled past it and have no declared end, or have
     /// exceeded it. Then no gang is backfilled because it ends before: gangs could overtake this one forever, each on
     /// the guess that the previous ones will have ended.
@@ -192,8 +191,7 @@ pub(crate) struct ReservedGang<'s> {
 }
 
 impl<'s> ReservedGang<'s> {
-    /// Computes the reserved start of a gang; none when it cannot be computed. `after_unpredictable`: a gang
-    /// before this one has no predictable start.
+    /// Computes the reserved start of a gang; none when it cannot be computed.
     pub(crate) fn of(
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
@@ -210,14 +208,13 @@ impl<'s> ReservedGang<'s> {
         let (forecast, passed_ends) = found?;
         let assignment = try_fit(ledger, &request).ok().map(|fit| trial_assignment(ledger, &request, &fit));
         passed_ends.restore(ledger);
-        let is_firm = forecast.declared && !after_unpredictable;
         let runs_us = ledger.world.shape(next.ix).runs_us;
         let assignment = assignment?;
         Some(Self {
             next: *next,
             request,
             forecast,
-            is_firm,
+            after_unpredictable,
             after_backfilled,
             runs_us,
             assignment,
@@ -230,7 +227,12 @@ impl<'s> ReservedGang<'s> {
     pub(crate) fn reserved(&self) -> Reservation {
         let ForecastStart { start, after, .. } = self.forecast.clone();
         let gang = self.next.order_key.uid.to_string();
-        Reservation { gang, start, after, declared: self.is_firm, hold: self.hold() }
+        Reservation { gang, start, after, declared: self.is_firm(), hold: self.hold() }
+    }
+
+    /// Whether the start relies on declared ends only, and no gang before it lacks a predictable start.
+    fn is_firm(&self) -> bool {
+        self.forecast.declared && !self.after_unpredictable
     }
 
     /// How long it holds others back. A start that relies on a guessed end does so for a limited time.
@@ -251,7 +253,7 @@ impl<'s> ReservedGang<'s> {
         let ends = timeline
             .ends_for(&self.next, self.after_backfilled)
             .take_while(|end| end.at <= self.forecast.start);
-        PassedEnds(ends.filter(|end| end.declared || !self.is_firm).collect())
+        PassedEnds(ends.filter(|end| end.declared || !self.is_firm()).collect())
     }
 
     /// Whether a gang with this declared end, if it has one, ends before the reserved start.

@@ -1,4 +1,4 @@
-//! The feature gates of Kueue v0.19: their names, stages, defaults and dependencies (`pkg/features` and `pkg/config` of
+//! The feature gates of Kueue v0.19.2: their names, stages, defaults and dependencies (`pkg/features` and `pkg/config` of
 //! its module).
 
 use std::collections::BTreeMap;
@@ -63,6 +63,8 @@ const GATES: &[(&str, Stage, bool)] = &[
     ("MultiKueueWaitForWorkloadAdmitted", Stable, true),
     ("ObjectRetentionPolicies", Stable, true),
     ("PartialAdmission", Beta, true),
+    ("PodIntegrationValidateGroupOwner", Beta, true),
+    ("PrioritizePreemptorWorkloads", Alpha, false),
     ("PriorityBoost", Alpha, false),
     ("PrioritySortingWithinCohort", Beta, true),
     ("PropagateBatchJobLabelsToWorkload", Stable, true),
@@ -83,6 +85,7 @@ const GATES: &[(&str, Stage, bool)] = &[
     ("TASAssignmentsEncodingByHostnamePrefix", Beta, true),
     ("TASBalancedPlacement", Alpha, false),
     ("TASCacheNodeMatchResults", Beta, true),
+    ("TASCacheTopologyTree", Alpha, false),
     ("TASCachingRemainingResources", Beta, true),
     ("TASFailedNodeReplacement", Beta, true),
     ("TASFailedNodeReplacementFailFast", Beta, true),
@@ -99,6 +102,7 @@ const GATES: &[(&str, Stage, bool)] = &[
     ("TopologyAwareScheduling", Beta, true),
     ("UnadmittedWorkloadsExplicitStatus", Beta, false),
     ("UnadmittedWorkloadsObservability", Beta, false),
+    ("ValidateRayAndSparkJobUpdates", Beta, true),
     ("VectorizedResourceRequests", Beta, true),
     ("VisibilityOnDemand", Beta, true),
     ("WorkloadIdentifierAnnotations", Beta, true),
@@ -211,6 +215,19 @@ mod tests {
         ]
         .map(|gate| gates.enabled(gate));
         assert_eq!(enabled, [false, true, true, false, false]);
+    }
+
+    #[test]
+    fn the_gates_that_came_with_corrections_may_be_named() {
+        let named = [
+            ("PodIntegrationValidateGroupOwner", false),
+            ("PrioritizePreemptorWorkloads", true),
+            ("TASCacheTopologyTree", true),
+            ("ValidateRayAndSparkJobUpdates", false),
+        ];
+        assert!(gates(&named).is_ok());
+        assert_eq!(GATES.len(), 89);
+        assert!(GATES.is_sorted_by_key(|(name, ..)| name), "by name");
     }
 
     #[test]

@@ -11,6 +11,14 @@ use super::finding::{Finding, Subject};
 use super::read::{WEBHOOK_SERVICE, config_maps};
 use super::systems::Deployment;
 
+/// Gates that Muster does not read because it always does what they switch on.
+const ALWAYS_ON: [&str; 4] = [
+    "ElasticJobsViaWorkloadSlicesWithTAS",
+    "PodIntegrationValidateGroupOwner",
+    "PrioritizePreemptorWorkloads",
+    "ValidateRayAndSparkJobUpdates",
+];
+
 /// The lease that Kueue holds by default, and Muster in its place.
 const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 /// Fields for which the chart has values of its own.
@@ -338,6 +346,11 @@ impl Settings {
             {
                 let remedy = "leave the gate out, and do without what it switches on";
                 self.findings.push(Finding::not_served(subject, format!("is on: {why}"), remedy));
+            } else if ALWAYS_ON.contains(&gate.as_str()) {
+                if is_switched && !is_on {
+                    let what = "is switched off: Muster always does what it switches on";
+                    self.findings.push(Finding::differs(subject, what));
+                }
             } else if is_switched && !READ_GATES.contains(&gate.as_str()) && !is_group(gate) {
                 let state = if *is_on { "on" } else { "off" };
                 let what = format!("is switched {state}: Muster accepts it and does not read it");

@@ -19,7 +19,8 @@ use crate::watched::Whole;
 pub(super) struct Owned<'a> {
     pub(super) whole: &'a Whole,
     pub(super) workload: Workload,
-    /// What its admission adds to the pods; `None` without admission, or if a flavor is missing.
+    /// What its admission adds to the pods, or only their number if the rest is unknown, because a flavor is gone; `None` without
+    /// admission.
     injections: Option<Vec<Injection>>,
 }
 
@@ -92,15 +93,22 @@ pub(super) fn create(workloads: Vec<Value>) -> JobStep {
     JobStep::Write(Write::Create(workloads), told)
 }
 
+/// The number of pods that a Workload asks for, by pod set.
+fn counts_of(workload: &Workload) -> Vec<u32> {
+    workload.spec.pod_sets.iter().map(|set| set.count).collect()
+}
+
 impl<'a> View<'a> {
     pub(super) fn owned<'w>(&self, whole: &'w Whole) -> Option<Owned<'w>> {
         let workload = decoded(whole).ok()?;
-        let injections = self.injections(&workload).ok().filter(|found| !found.is_empty());
+        let known = self.injections(&workload);
+        let known = known.unwrap_or_else(|_| Injection::of_counts(&workload.status, &counts_of(&workload)));
+        let injections = Some(known).filter(|found| !found.is_empty());
         Some(Owned { whole, workload, injections })
     }
 
     pub(super) fn injections(&self, workload: &Workload) -> Result<Vec<Injection>, InjectionError> {
-        let counts: Vec<u32> = workload.spec.pod_sets.iter().map(|set| set.count).collect();
+        let counts = counts_of(workload);
         let (name, queue) = (&workload.metadata.name, &workload.spec.queue_name);
         let mut all = Injection::of_admission(name, queue, &workload.status, &counts, |flavor| {
             self.objects.flavor(flavor)

@@ -9,7 +9,7 @@ use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running};
 use controllers::{Config, JobsConfig, Kueue};
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 fn controller(cluster: &Cluster, jobs: JobsConfig) -> Running {
@@ -153,6 +153,30 @@ async fn running_in_part() -> (Cluster, Running) {
     submit_job(&cluster, part).await;
     assert_eq!(running(&cluster, "part").await.data["spec"]["parallelism"], 3);
     (cluster, controller)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_admitted_in_part_runs_on_when_its_flavor_is_gone() {
+    let (cluster, _controller) = running_in_part().await;
+    let flavors = kind("ResourceFlavor", "resourceflavors");
+    let protected = |flavor: &DynamicObject| flavor.metadata.finalizers.is_some();
+    cluster.wait(&flavors, "", "gpu", protected).await;
+    cluster.delete_now(&flavors, "", "gpu").await;
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    cluster.api(&flavors, "").patch("gpu", &PatchParams::default(), &bare).await.unwrap();
+    cluster.wait_gone(&flavors, "", "gpu").await;
+    for at in 0..3 {
+        let change = json!({"metadata": {"annotations": {"example.com/change": at.to_string()}}});
+        merge(&cluster, &jobs(), "part", change).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+    let part = cluster.api(&jobs(), "default").get("part").await.unwrap();
+    assert_eq!(
+        (&part.data["spec"]["suspend"], &part.data["spec"]["parallelism"]),
+        (&false.into(), &3.into())
+    );
+    let told = cluster.events().await;
+    assert!(!told.iter().any(|event| event.starts_with("part Stopped")), "{told:#?}");
 }
 
 #[tokio::test(start_paused = true)]

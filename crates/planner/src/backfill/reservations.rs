@@ -221,8 +221,8 @@ impl<'s> StartReservations<'s> {
                 continue;
             }
             let passed = self.gangs.remove(at);
-            let is_unpredictable = passed.forecast.declared && !passed.is_firm;
-            let first = ReservedGang::of(ledger, timeline, &passed.next, passed.request, is_unpredictable);
+            let ReservedGang { next, request, after_unpredictable, .. } = passed;
+            let first = ReservedGang::of(ledger, timeline, &next, request, after_unpredictable);
             match first.and_then(|first| self.schedule(ledger, timeline, first, None)) {
                 Some(head) => {
                     renewed.push(head.next);
@@ -358,17 +358,17 @@ impl<'s> ReservedGang<'s> {
         let ix = world.shape_of(&reserved.gang)?;
         let row = world.shape(ix);
         let order_key = row.waiting.iter().find(|order_key| *order_key.uid == *reserved.gang)?;
-        let (start, is_firm) = (reserved.start.max(now), reserved.declared);
+        let start = reserved.start.max(now);
         let declared = reserved.hold == Hold::UntilStart;
         let pod_sets = vec![Vec::new(); row.shape.pod_sets.len()];
         let next = RowHead { rank: order_key.sort_key(row.slope, now), order_key, ix };
         let mut ends = timeline.ends.iter().take_while(|end| end.at <= start);
-        let after_backfilled = !is_firm && ends.any(|end| timeline.is_of_backfilled(end, &next));
+        let after_backfilled = !reserved.declared && ends.any(|end| timeline.is_of_backfilled(end, &next));
         Some(Self {
             next,
             request: GangRequest::of(row),
             forecast: ForecastStart { start, declared, after: reserved.after.clone() },
-            is_firm,
+            after_unpredictable: declared && !reserved.declared,
             after_backfilled,
             runs_us: row.runs_us,
             assignment: Assignment { pod_sets, ..Assignment::default() },
@@ -398,7 +398,6 @@ impl<'s> ReservedGang<'s> {
             declared: self.forecast.declared && ends.iter().all(|end| end.declared),
             after: planned.or(last).map(str::to_owned),
         };
-        moved.is_firm &= moved.forecast.declared;
         moved
     }
 }

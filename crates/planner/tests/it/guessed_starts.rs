@@ -265,3 +265,73 @@ fn several_guessed_starts_that_one_gang_passes_are_all_reserved_anew() {
     let starts: Vec<_> = reserved.iter().map(|reserved| (&*reserved.gang, reserved.start)).collect();
     assert_eq!(starts, [("large-a", at(6000)), ("large-b", at(6000))]);
 }
+
+#[test]
+fn a_gang_is_placed_around_the_reserved_start_that_holds_it_back_and_not_around_a_guess_whose_time_is_over() {
+    let mut world = parse_world(
+        "policy   backfill=conservative:2 guessed-hold=0
+         node     a 2x     cpu=4 label:pool=a
+         node     b 2x     cpu=4 label:pool=b
+         running  runs     started=400 main 1x cpu=4 on=a-1
+         running  short    started=400 runs=900 main 1x cpu=3 on=b-1
+         running  long     started=400 runs=90000 main 1x cpu=2 on=b-2
+         pending  large    main 2x cpu=4 select:pool=a
+         pending  next     main 1x cpu=4 select:pool=b
+         pending  small    main 1x cpu=1 select:pool=b",
+    );
+    let (verdicts, _) = plan(&mut world, 1000, &[]);
+    assert!(verdicts.contains("small  admit  main on b-2"), "{verdicts}");
+}
+
+/// `first` has a start reserved for when `far` ends, and `second`, which goes after it, one for when `near` ends. Then both end early, and
+/// `other` runs until 1500 s.
+fn with_an_earlier_start(near: &str) -> (String, Vec<Reservation>) {
+    let mut world = parse_world(&format!(
+        "policy   backfill=conservative:2 guessed-hold=0
+         node     one      cpu=4 label:pool=one
+         node     two      cpu=4 label:pool=two
+         running  near     {near} main 1x cpu=4 on=one
+         running  far      started=400 runs=4600 main 1x cpu=4 on=two
+         pending  first    main 2x cpu=4
+         pending  second   runs=1000 main 1x cpu=4 select:pool=one"
+    ));
+    let (verdicts, reserved) = plan(&mut world, 1000, &[]);
+    assert_eq!(reserved.len(), 2, "{verdicts}");
+    for ended in ["near", "far"] {
+        world.apply(Event::GangRemoved(ended.into()));
+    }
+    plan(&mut world, 1200, &["running other started=1100 runs=400 main 1x cpu=4 on=one"])
+}
+
+#[test]
+fn a_start_moves_to_an_earlier_time_only_if_the_declared_start_of_another_gang_is_kept() {
+    for (near, start) in [("started=400 runs=1200", 5000), ("started=400", 1500)] {
+        let (verdicts, reserved) = with_an_earlier_start(near);
+        assert_eq!((&*reserved[0].gang, reserved[0].start), ("first", at(start)), "{verdicts}");
+    }
+}
+
+#[test]
+fn a_start_that_is_reserved_anew_is_no_promise_if_a_gang_before_it_has_no_predictable_start() {
+    for (first, is_firm) in [("", true), ("pending first priority=3 main 2x cpu=4 select:pool=b", false)] {
+        let mut world = parse_world(&format!(
+            "policy   backfill=conservative:2
+             node     a 2x     cpu=4 label:pool=a
+             node     b 2x     cpu=4 label:pool=b
+             quota    all      cpu=16
+             quota    team     in=all cpu=4 within=lower-priority
+             queue    team     quota=team :cpu
+             running  runs-a   started=400 runs=2100 main 1x cpu=4 on=a-1
+             running  runs-b   started=400 main 1x cpu=4 on=b-1
+             running  weak     queue=team started=500 main 1x cpu=4 on=a-2
+             {first}
+             pending  small    main 1x cpu=1 select:pool=b"
+        ));
+        plan(&mut world, 1000, &[]);
+        let large = "pending large at=2000 priority=2 main 2x cpu=4 select:pool=a";
+        let strong = "pending strong at=2000 priority=1 queue=team runs=1000 main 1x cpu=4 select:pool=a";
+        let (verdicts, reserved) = plan(&mut world, 2000, &[large, strong]);
+        let large = reserved.iter().find(|reserved| reserved.gang == "large").unwrap();
+        assert_eq!((large.start, large.declared), (at(3000), is_firm), "{verdicts}");
+    }
+}

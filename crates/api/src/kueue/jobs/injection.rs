@@ -98,9 +98,8 @@ impl Injection {
         flavor: impl Fn(&str) -> Option<Flavor>,
     ) -> Result<Vec<Self>, InjectionError> {
         let Some(admission) = &status.admission else { return Ok(Vec::new()) };
-        let sets = admission.pod_set_assignments.iter().enumerate();
-        sets.map(|(at, assignment)| {
-            let count = assignment.count.or_else(|| counts.get(at).copied()).unwrap_or_default();
+        let sets = admission.pod_set_assignments.iter().zip(Self::of_counts(status, counts));
+        sets.map(|(assignment, Self { count, .. })| {
             let mut injection = Self::of_flavors(assignment, count, &flavor)?;
             injection.label(workload, queue, admission);
             if assignment.topology_assignment.is_some() {
@@ -113,6 +112,17 @@ impl Injection {
                 }
             }
             Ok(injection)
+        })
+        .collect()
+    }
+
+    /// The number of pods of each pod set that an admission admits, which is known also if a flavor is missing. `counts`: those that the
+    /// Workload asks for.
+    pub fn of_counts(status: &Status, counts: &[u32]) -> Vec<Self> {
+        let sets = status.admission.iter().flat_map(|admission| &admission.pod_set_assignments).enumerate();
+        sets.map(|(at, assignment)| {
+            let count = assignment.count.or_else(|| counts.get(at).copied()).unwrap_or_default();
+            Self { name: assignment.name.clone(), count, ..Self::default() }
         })
         .collect()
     }
