@@ -1,6 +1,6 @@
 // The control plane of Kubernetes, etcd and kubectl in one binary. The first argument names the component, the others are its flags.
 //
-// The module file (go.mod, or go-1.34.mod with -modfile) sets the version. Only the requested component is constructed, because each
+// The module file (go.mod, or another one with -modfile) sets the version. Only the requested component is constructed, because each
 // component installs the process's signal handler, which is possible only once.
 package main
 

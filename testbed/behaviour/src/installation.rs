@@ -2,7 +2,7 @@
 //!
 //! - `app_wrappers`, `kueue_api`, `claims`: on an empty cluster
 //! - `manifest`: the objects of a release by kubectl instead of Helm
-//! - `kueues_place`, `mcads_place`: in the place of Kueue and of MCAD, and back
+//! - `kueues_place`, `mcads_place`: in the place of Kueue and of MCAD, and back; `racks`: Jobs in racks meanwhile
 //! - `controller`: the replicas of a release as the controller under test of cases
 //! - `release`: Helm and the replicas
 //! - `node`: pods of releases run as processes, with the program of their image and the token of their service account
@@ -18,6 +18,7 @@ mod kueues_place;
 mod manifest;
 mod mcads_place;
 mod node;
+mod racks;
 mod release;
 mod services;
 

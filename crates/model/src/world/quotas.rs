@@ -100,6 +100,22 @@ impl Default for Quotas {
     }
 }
 
+/// Usage with some changes, without a copy of all of it.
+struct ChangedUsage<'a> {
+    before: &'a Charges,
+    changed: Charges,
+}
+
+impl QuotaUsage for ChangedUsage<'_> {
+    fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
+        self.changed.get(&(node, of)).copied().unwrap_or_else(|| self.before.used(node, of))
+    }
+
+    fn set_used(&mut self, node: QuotaIx, of: FlavorResource, used: i128) {
+        self.changed.insert((node, of), used);
+    }
+}
+
 impl Trees {
     fn charge(&mut self, node: QuotaIx, of: FlavorResource, amount: i128) {
         self.forest.charge(&mut self.usage, node, of, amount);
@@ -380,10 +396,17 @@ impl World {
         self.quotas.used(node, of)
     }
 
-    /// The share of a quota node; see [`Forest::share`].
+    /// The share of a quota node by what holds quota now; see [`Forest::share`]. A gang that waits for its victims counts when they are
+    /// gone, as in `status.fairSharing` of Kueue.
     pub fn quota_share(&self, node: QuotaIx) -> DominantShare {
-        let trees = self.quotas.trees();
-        trees.forest.share(&trees.usage, node)
+        let Trees { forest, usage } = self.quotas.trees();
+        let root = forest.root(node);
+        let nominated = self.nominated().filter_map(|gang| self.charged(&gang.uid)).flatten();
+        let mut held = ChangedUsage { before: usage, changed: Charges::new() };
+        for ((at, of), amount) in nominated.filter(|((at, _), _)| forest.root(*at) == root) {
+            forest.charge(&mut held, *at, *of, -amount);
+        }
+        forest.share(&held, node)
     }
 
     /// The quota that is left for a quota node; see [`Forest::available`].

@@ -371,3 +371,18 @@ fn of_queues_with_equal_shares_the_one_with_the_victim_of_lowest_priority_gives(
         "#]],
     );
 }
+
+#[test]
+fn a_gang_that_waits_for_its_victim_counts_in_no_share_yet() {
+    let world = parse_world(
+        "flavor    spot   quota-only
+         quota     all
+         quota     one    in=all cpu@spot=2
+         quota     two    in=all cpu@spot=2 within=lower-priority
+         queue     two    quota=two spot:cpu
+         running   weak   queue=two main 3x cpu=1 unplaced=3 flavor:cpu=spot
+         nominated strong priority=1 victims=weak(in-queue) queue=two main 4x cpu=1 unplaced=4 flavor:cpu=spot",
+    );
+    let two = *world.quota_nodes().keys().find(|ix| world.quota_name(**ix) == "two").unwrap();
+    assert_eq!(world.quota_share(two).thousandths(), Some(250));
+}

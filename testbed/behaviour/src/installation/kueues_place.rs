@@ -38,6 +38,12 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     for name in ["third", "fourth"] {
         place.submit(name).await?;
     }
+    place.prepare_racks().await?;
+    place.submit_to_rack("whole", 2).await?;
+    let whole = place.nodes_of("whole", 2).await?;
+    place.submit_to_rack("half", 1).await?;
+    let half = place.nodes_of("half", 1).await?;
+    place.submit_to_rack("next", 2).await?;
     let before = place.installed().await?;
     place.versions().await?;
     done.say("Kueue runs Jobs, and others wait in its queue");
@@ -62,6 +68,13 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     done.say("in Kueue's place, running Jobs run on, and definitions and configurations are Kueue's");
     place.admits(&before).await?;
     done.say("what waited is admitted in its order, and new Jobs and pods wait");
+    ensure!(place.nodes_of("whole", 2).await? == whole, "pods in a rack have moved");
+    ensure!(place.nodes_of("half", 1).await? == half, "a pod in a rack has moved");
+    place.waits("next").await?;
+    place.end("half").await?;
+    let next = place.nodes_of("next", 2).await?;
+    place.submit_to_rack("last", 2).await?;
+    done.say("Jobs in racks stay where Kueue has put them, and the next one gets the rack that is free");
     place.refuses_an_impossible_queue().await?;
     place.deletes_a_namespace().await?;
     done.say("Kueue's webhooks are answered with a new certificate, and namespaces can be deleted");
@@ -73,6 +86,10 @@ pub(super) async fn run(release: &Release, chart: &Path, done: &Progress) -> Res
     place.versions().await?;
     place.shows_what_waits("kueue-visibility-server").await?;
     place.returns().await?;
+    ensure!(place.nodes_of("next", 2).await? == next, "pods in a rack have moved");
+    place.waits("last").await?;
+    place.end("whole").await?;
+    place.nodes_of("last", 2).await?;
     place.deletes_a_namespace().await?;
     place.nothing_is_registered().await?;
     place.no_object_is_left().await?;
@@ -221,7 +238,7 @@ impl Release {
         for version in ["v1beta1", "v1beta2"] {
             let queues = self.cluster.get(&format!("/apis/kueue.x-k8s.io/{version}/clusterqueues")).await?;
             let queues = queues.context("a version is not served")?;
-            ensure!(queues["items"].as_array().is_some_and(|items| items.len() == 1), "{version}: {queues}");
+            ensure!(queues["items"].as_array().is_some_and(|items| items.len() == 2), "{version}: {queues}");
         }
         Ok(())
     }
@@ -464,6 +481,7 @@ impl Release {
         };
         gone(PODS).await?;
         gone("/apis/kueue.x-k8s.io/v1beta2/workloads").await?;
+        self.remove_racks().await?;
         for (path, name) in [
             (format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/{TENANT}/localqueues"), "q"),
             (QUEUES.to_owned(), "all"),
