@@ -87,6 +87,28 @@ async fn pods_run_on_a_node_without_a_host_name() {
     assert_eq!(workload.data["status"]["unhealthyNodes"], Value::Null, "its pods run");
 }
 
+/// kueue#15575: the label of a host counts, and not the name of its node.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_label_is_not_its_name_is_assigned_and_fails_by_its_label() {
+    let cluster = cluster_of(&[&["a"]]).await;
+    let label = json!({"metadata": {"labels": {"kubernetes.io/hostname": "host-of-a"}}});
+    gang_pods::patch_node(&cluster, "a", &label).await;
+    let _controller = patient(&cluster);
+    submit_job(&cluster, pairs("train", 1)).await;
+    let train = running(&cluster, "train").await;
+    create_pod(&cluster, &train, "train-1").await;
+    let pod = cluster.wait(&pods(), "default", "train-1", is_free).await;
+    assert_eq!(pod.data["spec"]["nodeSelector"]["kubernetes.io/hostname"], "host-of-a");
+    submit_job(&cluster, pairs("other", 1)).await;
+    running(&cluster, "other").await;
+    // The pods of the other Job are still to be created.
+    cordon(&cluster, "a").await;
+    let is_named = |workload: &DynamicObject| {
+        workload.data["status"]["unhealthyNodes"] == json!([{"name": "host-of-a"}])
+    };
+    workload_of(&cluster, "other", is_named).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_nodes_without_a_host_name_only_the_one_that_has_failed_is_to_be_replaced() {
     let cluster = cluster_of(&[&["a", "b"]]).await;

@@ -53,6 +53,22 @@ fn racks_of_the_same_name_in_two_blocks_are_two_domains() {
     );
 }
 
+/// kueue#14452: a domain is not a part of another one whose name begins with its name.
+#[test]
+fn racks_whose_names_begin_alike_are_two_domains() {
+    check(
+        "flavor   f      topology=rack
+         node     a      cpu=2 label:rack=r1
+         node     b      cpu=2 label:rack=r10
+         pending  g      main 3x cpu=1 topology:required=rack
+         pending  h      main 2x cpu=1 topology:required=rack",
+        &expect![[r#"
+            g  never  main: no rack has room for all 3 pods even when empty; the best, r1, has room for 2
+            h  admit  main on a*2
+        "#]],
+    );
+}
+
 #[test]
 fn a_preferred_level_falls_back_to_a_broader_one_and_then_to_the_fewest_domains() {
     check(
