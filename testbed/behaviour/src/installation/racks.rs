@@ -12,7 +12,7 @@ use crate::objects;
 
 const API: &str = "/apis/kueue.x-k8s.io/v1beta2";
 /// The name of the topology, its flavor and its ClusterQueue, and the taint of its nodes.
-pub(super) const RACKS: &str = "racks";
+const RACKS: &str = "racks";
 const LEVEL: &str = "behaviour.muster.dev/rack";
 /// Each node with its rack. A node has room for one pod.
 const NODES: [(&str, &str); 4] = [("rack-a1", "a"), ("rack-a2", "a"), ("rack-b1", "b"), ("rack-b2", "b")];

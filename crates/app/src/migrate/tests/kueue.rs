@@ -82,10 +82,16 @@ fn fields_of_the_configuration_are_taken_over_or_named() {
             "failed node",
         ),
         (
-            "featureGates: {ElasticJobsViaWorkloadSlicesWithTAS: true}",
-            "featureGates.ElasticJobsViaWorkloadSlicesWithTAS",
+            "featureGates: {SchedulerLongRequeueInterval: true}",
+            "featureGates.SchedulerLongRequeueInterval",
             Outcome::Differs,
             "switched on",
+        ),
+        (
+            "featureGates: {ValidateRayAndSparkJobUpdates: false}",
+            "featureGates.ValidateRayAndSparkJobUpdates",
+            Outcome::Differs,
+            "always does",
         ),
         (
             "featureGates: {NoSuchGate: true}",
