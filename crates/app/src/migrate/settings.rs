@@ -11,14 +11,6 @@ use super::finding::{Finding, Subject};
 use super::read::{WEBHOOK_SERVICE, config_maps};
 use super::systems::Deployment;
 
-/// Gates that Muster does not read because it always does what they switch on.
-const ALWAYS_ON: [&str; 4] = [
-    "ElasticJobsViaWorkloadSlicesWithTAS",
-    "PodIntegrationValidateGroupOwner",
-    "PrioritizePreemptorWorkloads",
-    "ValidateRayAndSparkJobUpdates",
-];
-
 /// The lease that Kueue holds by default, and Muster in its place.
 const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 /// Fields for which the chart has values of its own.
@@ -70,6 +62,13 @@ const READ_GATES: [&str; 37] = [
     "WorkloadValidationForPodSetMetadata",
     // Its kind of jobs is managed without it.
     "SparkApplicationIntegration",
+];
+/// Gates that Muster does not read because it always does what they switch on.
+const ALWAYS_ON: [&str; 4] = [
+    "ElasticJobsViaWorkloadSlicesWithTAS",
+    "PodIntegrationValidateGroupOwner",
+    "PrioritizePreemptorWorkloads",
+    "ValidateRayAndSparkJobUpdates",
 ];
 /// The feature gates of controllers that Muster does not have.
 const OF_MISSING_PARTS: [(&str, &str); 2] = [

@@ -182,16 +182,22 @@ impl Release {
 
     /// A queue with room for so many CPUs.
     pub(super) async fn queues(&self, cpus: &str) -> Result<()> {
+        self.queue(["default", "all", "q"], json!({}), cpus).await
+    }
+
+    /// A flavor, a ClusterQueue with so many CPUs of it, and a LocalQueue, with these names.
+    pub(super) async fn queue(&self, names: [&str; 3], flavor: Value, cpus: &str) -> Result<()> {
         let of = |kind: &str, name: &str, spec: Value| {
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind,
             "metadata": {"name": name}, "spec": spec})
         };
+        let [of_flavor, all, local] = names;
         let quota = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"],
-            "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpus}]}]}]});
+            "flavors": [{"name": of_flavor, "resources": [{"name": "cpu", "nominalQuota": cpus}]}]}]});
         let objects = [
-            ("resourceflavors", of("ResourceFlavor", "default", json!({}))),
-            ("clusterqueues", of("ClusterQueue", "all", quota)),
-            ("namespaces/team/localqueues", of("LocalQueue", "q", json!({"clusterQueue": "all"}))),
+            ("resourceflavors", of("ResourceFlavor", of_flavor, flavor)),
+            ("clusterqueues", of("ClusterQueue", all, quota)),
+            ("namespaces/team/localqueues", of("LocalQueue", local, json!({"clusterQueue": all}))),
         ];
         for (path, object) in objects {
             let path = format!("/apis/kueue.x-k8s.io/v1beta2/{path}");

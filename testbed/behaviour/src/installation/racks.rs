@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
+use api::kueue::TopologyAssignment;
 use serde_json::{Value, json};
 
 use super::cluster::text;
@@ -17,19 +18,6 @@ const LEVEL: &str = "behaviour.muster.dev/rack";
 /// Each node with its rack. A node has room for one pod.
 const NODES: [(&str, &str); 4] = [("rack-a1", "a"), ("rack-a2", "a"), ("rack-b1", "b"), ("rack-b2", "b")];
 
-/// The nodes of an assignment.
-fn assigned(topology: &Value) -> BTreeSet<String> {
-    let slices = topology["slices"].as_array().into_iter().flatten();
-    let values = slices.filter_map(|slice| slice["valuesPerLevel"].as_array()?.last());
-    let names = values.flat_map(|values| {
-        let individual = &values["individual"];
-        let around = |root: &Value| [&individual["prefix"], root, &individual["suffix"]].map(text).concat();
-        let each = individual["roots"].as_array().into_iter().flatten().map(around);
-        each.chain(values["universal"].as_str().map(str::to_owned)).collect::<Vec<_>>()
-    });
-    names.collect()
-}
-
 impl Release {
     /// Nodes in two racks, and a queue for them.
     pub(super) async fn prepare_racks(&self) -> Result<()> {
@@ -39,32 +27,21 @@ impl Release {
             node["spec"]["taints"] = json!([{"key": RACKS, "effect": "NoSchedule"}]);
             self.cluster.create("/api/v1/nodes", &node).await?;
         }
-        let of = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        let levels = json!({"levels": [{"nodeLabel": LEVEL}, {"nodeLabel": "kubernetes.io/hostname"}]});
+        let levels = json!([{"nodeLabel": LEVEL}, {"nodeLabel": "kubernetes.io/hostname"}]);
+        let topology = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology",
+            "metadata": {"name": RACKS}, "spec": {"levels": levels}});
+        self.cluster.create(&format!("{API}/topologies"), &topology).await?;
         let flavor = json!({"topologyName": RACKS, "tolerations": [{"key": RACKS, "operator": "Exists"}],
             "nodeLabels": {"kubernetes.io/os": "linux"}});
-        let quota = json!({"name": RACKS, "resources": [{"name": "cpu", "nominalQuota": 8}]});
-        let queue = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]});
-        for (path, object) in [
-            ("topologies", of("Topology", RACKS, levels)),
-            ("resourceflavors", of("ResourceFlavor", RACKS, flavor)),
-            ("clusterqueues", of("ClusterQueue", RACKS, queue)),
-            ("namespaces/team/localqueues", of("LocalQueue", RACKS, json!({"clusterQueue": RACKS}))),
-        ] {
-            self.cluster.create(&format!("{API}/{path}"), &object).await?;
-        }
-        Ok(())
+        self.queue([RACKS; 3], flavor, "8").await
     }
 
     /// Creates a Job that needs nodes of its own, all in one rack.
     pub(super) async fn submit_to_rack(&self, name: &str, pods: u32) -> Result<()> {
         let mut job = objects::job(name, pods, "cpu=2", "10m");
         job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = RACKS.into();
-        let asked = json!({"kueue.x-k8s.io/podset-required-topology": LEVEL});
-        let annotations = job["spec"]["template"]["metadata"]["annotations"].as_object_mut();
-        annotations
-            .context("the pods have annotations")?
-            .extend(asked.as_object().cloned().unwrap_or_default());
+        job["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/podset-required-topology"] =
+            LEVEL.into();
         self.cluster.create(JOBS, &job).await.map(drop)
     }
 
@@ -83,7 +60,10 @@ impl Release {
         let workloads = self.cluster.list(&format!("{API}/workloads")).await?;
         let workload = workloads.iter().find(|of| of["metadata"]["ownerReferences"][0]["name"] == job);
         let admission = &workload.context("the Job has no Workload")?["status"]["admission"];
-        let assigned = assigned(&admission["podSetAssignments"][0]["topologyAssignment"]);
+        let assigned = &admission["podSetAssignments"][0]["topologyAssignment"];
+        let assigned = TopologyAssignment::from_v1beta2(assigned).map_err(anyhow::Error::msg)?.domains;
+        let assigned: BTreeSet<String> =
+            assigned.into_iter().filter_map(|mut domain| domain.values.pop()).collect();
         let used: BTreeSet<String> = nodes.values().cloned().collect();
         ensure!(assigned == used, "{job} is assigned {assigned:?}, and runs on {used:?}");
         Ok(nodes)
