@@ -176,11 +176,6 @@ impl<'l> CandidateNodes<'l> {
         self
     }
 
-    /// Whether a pod set may use the nodes of a class.
-    pub(crate) fn is_class_open(&self, class: ClassIx, pod_set: usize) -> bool {
-        self.kind_of.get(&class).is_some_and(|kind| self.kinds[*kind].open[pod_set])
-    }
-
     /// Whether a pod set may use the nodes of a group.
     pub(crate) fn is_open(&self, group: usize, pod_set: usize) -> bool {
         self.kinds[self.groups[group].kind].open[pod_set]

@@ -147,7 +147,7 @@ impl<'s> Unit<'s> {
         if self.preferred.is_empty() {
             return 0;
         }
-        let Some(node) = world.node(world.node_name(node)) else { return 0 };
+        let Some(node) = world.node_at(node) else { return 0 };
         let matched = self.preferred.iter().filter(|(_, term)| term.matches_node(node));
         matched.map(|(weight, _)| u64::from(*weight)).sum()
     }
@@ -174,6 +174,31 @@ impl<'s> Unit<'s> {
             slices: slices.collect(),
             basis,
         })
+    }
+
+    /// Whether there is room for all pods, found without the tree of domains, at the first nodes that have enough. `false` also if
+    /// only the tree can tell: with a leader or slices.
+    fn has_room(&self, world: &World, mut capacity: impl FnMut(NodeIx) -> Option<PodCapacity>) -> bool {
+        if self.leader.is_some() || !self.request.slices.is_empty() {
+            return false;
+        }
+        let depth = match &self.request.mode {
+            TopologyMode::Required(level) => self.depth(level),
+            TopologyMode::Preferred(_) | TopologyMode::Unconstrained => 0,
+        };
+        let (mut domain, mut room): (&[Arc<str>], u64) = (&[], 0);
+        let domains = world.domains(&self.levels).filter(|(path, _)| path.starts_with(&self.within));
+        for (path, nodes) in domains {
+            if domain != &path[..depth] {
+                (domain, room) = (&path[..depth], 0);
+            }
+            let of_nodes = nodes.iter().filter_map(|node| Some(capacity(*node)?.without_leader));
+            room = of_nodes.fold(room, u64::saturating_add);
+            if room >= u64::from(self.count) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The number of pods that a domain holds, beside the leader if there is one.
@@ -235,15 +260,26 @@ pub(crate) fn permanent_causes(world: &World, shape: &Shape) -> Vec<Cause> {
         Err(fault) => return invalid_request(shape, fault),
     };
     let cause = |unit: &Unit<'_>| {
-        let nodes = world.domains(&unit.levels).flat_map(|(_, nodes)| nodes);
-        let capacities = nodes.filter_map(|&node| {
-            let class = &world.class(world.class_of(node)?).class;
+        // Neighbours in a topology are mostly alike.
+        let mut last = None;
+        let mut capacity = |node| {
+            let (ix, allocatable) = (world.class_of(node)?, &world.node_at(node)?.allocatable);
+            if let Some((alike, capacity)) = last
+                && alike == (ix, allocatable)
+            {
+                return Some(capacity);
+            }
+            let class = &world.class(ix).class;
             let closed = |at: usize| shape.pod_sets[at].constraints.obstacle(class);
             let open = |at: usize| closed(at).is_none_or(|obstacle: Obstacle| obstacle.is_transient());
-            let empty = FreeResources::from(world.node(world.node_name(node))?.allocatable.clone());
-            Some((node, unit.capacity(shape, &empty, open)))
-        });
-        let root = Domain::root(world, unit, capacities);
+            let capacity = unit.capacity(shape, &FreeResources::from(allocatable.clone()), open);
+            last = Some(((ix, allocatable), capacity));
+            Some(capacity)
+        };
+        if unit.has_room(world, &mut capacity) {
+            return None;
+        }
+        let root = Domain::root(world, unit, capacity);
         domain_choices(unit, &root).is_empty().then(|| unit.shortage(shape, &root, Basis::Empty))
     };
     units.iter().filter_map(cause).collect()
@@ -343,8 +379,8 @@ struct TopologySearch<'a, 'l> {
     shape: &'a Shape,
     node_sets: &'a AggregateReservations,
     candidates: &'a CandidateNodes<'a>,
-    /// The nodes with room for at least one pod.
-    nodes: BTreeMap<NodeIx, ClassIx>,
+    /// The nodes with room for at least one pod, by index: the class and the group of candidates of each.
+    nodes: Vec<Option<(ClassIx, usize)>>,
     /// The free resources of the nodes that were assigned pods.
     left: BTreeMap<NodeIx, FreeResources>,
 }
@@ -356,15 +392,25 @@ impl<'a, 'l> TopologySearch<'a, 'l> {
         node_sets: &'a AggregateReservations,
         candidates: &'a CandidateNodes<'a>,
     ) -> Self {
-        let mut nodes = BTreeMap::new();
-        for group in &candidates.groups {
+        let mut nodes = Vec::new();
+        let is_excluded = |node: NodeIx| {
+            !shape.excluded.is_empty() && shape.excluded.contains(&**ledger.world.node_name(node))
+        };
+        for (at, group) in candidates.groups.iter().enumerate() {
             for class in &group.classes {
-                let open = ledger.nodes(*class, group.free);
-                let open = open.filter(|node| !shape.excluded.contains(&**ledger.world.node_name(*node)));
-                nodes.extend(open.map(|node| (node, *class)));
+                for node in ledger.nodes(*class, group.free).filter(|node| !is_excluded(*node)) {
+                    let index = node.0 as usize;
+                    nodes.resize(nodes.len().max(index + 1), None);
+                    nodes[index] = Some((*class, at));
+                }
             }
         }
         Self { ledger, shape, node_sets, candidates, nodes, left: BTreeMap::new() }
+    }
+
+    /// The class and the group of a node with room for at least one pod.
+    fn candidate(&self, node: NodeIx) -> Option<(ClassIx, usize)> {
+        self.nodes.get(node.0 as usize).copied().flatten()
     }
 
     fn free(&self, node: NodeIx) -> &FreeResources {
@@ -373,11 +419,15 @@ impl<'a, 'l> TopologySearch<'a, 'l> {
 
     /// The domains from the view of one unit.
     fn tree(&self, unit: &Unit<'_>) -> Domain<'a> {
-        let capacities = self.nodes.iter().map(|(&node, &class)| {
-            let open = |at: usize| self.candidates.is_class_open(class, at);
-            (node, unit.capacity(self.shape, self.free(node), open))
-        });
-        Domain::root(self.ledger.world, unit, capacities)
+        let capacity = |group: usize, free: &FreeResources| {
+            unit.capacity(self.shape, free, |at| self.candidates.is_open(group, at))
+        };
+        let groups = self.candidates.groups.iter().enumerate();
+        let of_groups: Vec<PodCapacity> = groups.map(|(at, group)| capacity(at, group.free)).collect();
+        Domain::root(self.ledger.world, unit, |node| {
+            let (_, group) = self.candidate(node)?;
+            Some(self.left.get(&node).map_or(of_groups[group], |free| capacity(group, free)))
+        })
     }
 
     /// Places all units, then the pod sets without a topology request. Restores the state on failure.
@@ -432,10 +482,10 @@ impl<'a, 'l> TopologySearch<'a, 'l> {
         let sets = self.shape.pod_sets.iter().enumerate();
         let sets: Vec<PodSet> = sets.map(|(at, set)| PodSet { count: count(at), ..set.clone() }).collect();
         let world = self.ledger.world;
-        let mut nodes = share.domain.nodes.clone();
+        let mut nodes = share.domain.nodes().to_vec();
         nodes.sort_by_key(|node| world.node_name(*node));
         let capacities =
-            nodes.iter().filter_map(|node| Some((*node, *self.nodes.get(node)?, self.free(*node))));
+            nodes.iter().filter_map(|node| Some((*node, self.candidate(*node)?.0, self.free(*node))));
         let candidates = self.candidates.restricted_to(&sets, capacities);
         let placement = pack(&candidates).or_else(|| match search(&candidates) {
             SearchResult::Placed(placement) => Some(placement),
@@ -448,7 +498,7 @@ impl<'a, 'l> TopologySearch<'a, 'l> {
         for node_load in placement.node_loads {
             let (specific, others) = left[node_load.group].split_at(node_load.nodes as usize);
             left[node_load.group] = others;
-            let classes = specific.iter().filter_map(|node| self.nodes.get(node)).copied().collect();
+            let classes = specific.iter().filter_map(|node| Some(self.candidate(*node)?.0)).collect();
             placed.push(NodeLoad { specific: specific.to_vec(), classes, ..node_load });
         }
         for node_load in placed {

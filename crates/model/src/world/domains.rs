@@ -62,9 +62,28 @@ impl Tree {
         let value = |node: &Node, key: &String| node.labels.get(key).map(|value| Arc::from(value.as_str()));
         let path = node.and_then(|node| levels.iter().map(|key| value(node, key)).collect::<Option<_>>());
         let Some(path): Option<DomainPath> = path else { return };
-        let path = self.leaves.get_key_value(&path).map_or(path, |(known, _)| known.clone());
+        let path = self.shared(path);
         self.leaves.entry(path.clone()).or_default().insert(ix);
         self.path_by_node.insert(ix, path);
+    }
+}
+
+impl Tree {
+    /// The same path with the values of its neighbours, as far as they are equal: domains of one parent have the same allocation
+    /// for its value, so that they are told apart without a look at the text.
+    fn shared(&self, path: DomainPath) -> DomainPath {
+        if let Some((known, _)) = self.leaves.get_key_value(&path) {
+            return known.clone();
+        }
+        let before = self.leaves.range::<DomainPath, _>(..&path).next_back();
+        let after = self.leaves.range::<DomainPath, _>(&path..).next();
+        let common =
+            |known: &DomainPath| known.iter().zip(&*path).take_while(|(known, value)| known == value).count();
+        let neighbour =
+            before.into_iter().chain(after).map(|(known, _)| known).max_by_key(|known| common(known));
+        let Some(neighbour) = neighbour else { return path };
+        let shared = common(neighbour);
+        neighbour[..shared].iter().chain(&path[shared..]).cloned().collect()
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{ClassIx, ClassRow, DirtyNode, NodeIx, ShapeIx, ShapeRow, World};
 use crate::device::{DeviceShares, FreeResources};
+use crate::node::Node;
 use crate::queue::QueueIx;
 
 impl World {
@@ -30,6 +31,11 @@ impl World {
     /// The index of a node that exists.
     pub fn node_ix(&self, name: &str) -> Option<NodeIx> {
         self.ledger.get(name).filter(|ix| self.ledger.node(*ix).is_some())
+    }
+
+    /// The node with this index, if it exists.
+    pub fn node_at(&self, node: NodeIx) -> Option<&Node> {
+        self.ledger.node(node)
     }
 
     /// The class of a node that exists.

@@ -1,6 +1,7 @@
 //! The topology domains from the view of one pod set: the number of pods that each one holds.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use model::{DomainPath, NodeIx, World};
@@ -25,45 +26,66 @@ pub(crate) struct Domain<'w> {
     pub(crate) affinity: u64,
     /// In order of name; empty for a domain of the lowest level.
     pub(crate) children: Vec<Domain<'w>>,
-    /// The nodes with room for at least one pod, for a domain of the lowest level.
-    pub(crate) nodes: Vec<NodeIx>,
+    /// The nodes of the tree with room for at least one pod.
+    all: Rc<[NodeIx]>,
+    /// Those of this domain.
+    own: Range<usize>,
 }
 
-type Leaves<'a, 'w> = &'a [(&'w DomainPath, Vec<(NodeIx, PodCapacity)>)];
+/// What the nodes of a domain of the lowest level hold, and the position of the first.
+struct Leaf<'a, 'w> {
+    path: &'w DomainPath,
+    first: usize,
+    capacities: &'a [(NodeIx, PodCapacity)],
+}
 
 impl<'w> Domain<'w> {
-    /// The tree of domains with room for at least one pod.
+    /// The tree of domains with room for at least one pod. `capacity` tells what a node holds; none if it is no candidate.
     pub(crate) fn root(
         world: &'w World,
         unit: &Unit<'_>,
-        capacities: impl Iterator<Item = (NodeIx, PodCapacity)>,
+        mut capacity: impl FnMut(NodeIx) -> Option<PodCapacity>,
     ) -> Self {
-        let mut leaves: BTreeMap<&DomainPath, Vec<(NodeIx, PodCapacity)>> = BTreeMap::new();
-        for (node, capacity) in
-            capacities.filter(|(_, capacity)| capacity.without_leader > 0 || capacity.with_leader.is_some())
-        {
-            if let Some(path) = world.domain_of(&unit.levels, node)
-                && path.starts_with(&unit.within)
-            {
-                leaves.entry(path).or_default().push((node, capacity));
+        let has_room = |(_, capacity): &(NodeIx, PodCapacity)| {
+            capacity.without_leader > 0 || capacity.with_leader.is_some()
+        };
+        let (mut all, mut ranges) = (Vec::new(), Vec::new());
+        let domains = world.domains(&unit.levels).filter(|(path, _)| path.starts_with(&unit.within));
+        for (path, nodes) in domains {
+            let first = all.len();
+            let of_nodes = nodes.iter().filter_map(|node| Some((*node, capacity(*node)?)));
+            all.extend(of_nodes.filter(has_room));
+            if all.len() > first {
+                ranges.push((path, first..all.len()));
             }
         }
-        let leaves: Vec<_> = leaves.into_iter().collect();
-        Self::build(world, unit, &leaves, 0)
+        let leaf =
+            |(path, range): (_, Range<usize>)| Leaf { path, first: range.start, capacities: &all[range] };
+        let leaves: Vec<Leaf<'_, '_>> = ranges.into_iter().map(leaf).collect();
+        Self::build(world, unit, &all.iter().map(|(node, _)| *node).collect(), &leaves, 0)
     }
 
-    fn build(world: &'w World, unit: &Unit<'_>, leaves: Leaves<'_, 'w>, depth: usize) -> Self {
-        let path = leaves.first().map_or(&[][..], |(path, _)| &path[..depth]);
-        let (children, nodes, mut capacity): (Vec<Self>, Vec<NodeIx>, _) = if depth == unit.levels.len() {
-            let capacities = leaves.iter().flat_map(|(_, capacities)| capacities);
-            let nodes: Vec<NodeIx> = capacities.clone().map(|(node, _)| *node).collect();
-            (Vec::new(), nodes, together(capacities.map(|(_, capacity)| *capacity)))
+    fn build(
+        world: &'w World,
+        unit: &Unit<'_>,
+        all: &Rc<[NodeIx]>,
+        leaves: &[Leaf<'_, 'w>],
+        depth: usize,
+    ) -> Self {
+        let path = leaves.first().map_or(&[][..], |leaf| &leaf.path[..depth]);
+        let own = match (leaves.first(), leaves.last()) {
+            (Some(first), Some(last)) => first.first..last.first + last.capacities.len(),
+            _ => 0..0,
+        };
+        let mut children = Vec::new();
+        let mut capacity = if depth == unit.levels.len() {
+            together(leaves.iter().flat_map(|leaf| leaf.capacities).map(|(_, capacity)| *capacity))
         } else {
-            let chunks = leaves.chunk_by(|(one, _), (other, _)| one[depth] == other[depth]);
-            let children: Vec<Self> =
-                chunks.map(|leaves| Self::build(world, unit, leaves, depth + 1)).collect();
-            let capacity = together(children.iter().map(|child| child.capacity));
-            (children, Vec::new(), capacity)
+            let is_lowest = depth + 1 == unit.levels.len();
+            children.reserve(if is_lowest { leaves.len() } else { 0 });
+            let chunks = leaves.chunk_by(|one, other| is_same(&one.path[depth], &other.path[depth]));
+            children.extend(chunks.map(|leaves| Self::build(world, unit, all, leaves, depth + 1)));
+            together(children.iter().map(|child: &Self| child.capacity))
         };
         if let Some(level) = depth.checked_sub(1).and_then(|at| unit.levels.get(at))
             && let Some(slice) = unit.request.slices.iter().find(|slice| slice.level == *level)
@@ -72,9 +94,13 @@ impl<'w> Domain<'w> {
             capacity.without_leader -= capacity.without_leader % size;
             capacity.with_leader = capacity.with_leader.map(|with_leader| with_leader - with_leader % size);
         }
-        let affinity = nodes.iter().map(|node| unit.affinity(world, *node));
-        let affinity = affinity.chain(children.iter().map(|child| child.affinity)).sum();
-        Self { path, capacity, affinity, children, nodes }
+        let affinity = all[own.clone()].iter().map(|node| unit.affinity(world, *node)).sum();
+        Self { path, capacity, affinity, children, all: all.clone(), own }
+    }
+
+    /// Its nodes with room for at least one pod.
+    pub(crate) fn nodes(&self) -> &[NodeIx] {
+        &self.all[self.own.clone()]
     }
 
     /// The domains at a depth below the root, in order of name.
@@ -84,6 +110,11 @@ impl<'w> Domain<'w> {
             _ => self.children.iter().flat_map(|child| child.at_depth(depth - 1)).collect(),
         }
     }
+}
+
+/// Whether two values are equal. Those of one parent are mostly one allocation.
+fn is_same(one: &Arc<str>, other: &Arc<str>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
 }
 
 /// The combined capacity of several parts. The leader goes where it costs the least room for other pods.
