@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::kueue::jobs::pods::ADMISSION_GATE;
+use crate::kueue::jobs::{ELASTIC_GATE, TOPOLOGY_GATE};
 use crate::pod_rules::PodRules;
 use crate::value::{list, text};
 use crate::volumes::{self, ClaimUses};
@@ -14,6 +16,8 @@ use crate::wrapped_kinds::pod_specs_mut;
 
 /// Name of the scheduling gate.
 pub const GATE: &str = "muster.dev/placement";
+/// All gates that Muster adds to pods and templates, and that nothing removes without it or, but for the first, Kueue.
+pub const GATES: [&str; 4] = [GATE, ADMISSION_GATE, TOPOLOGY_GATE, ELASTIC_GATE];
 /// Label that the node selector of an ungated pod refers to.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -74,9 +78,10 @@ pub(crate) fn unplanned(spec: &Value, rules: &PodRules) -> Vec<&'static str> {
     found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, text)| text).collect()
 }
 
-/// Removes the gate from every pod template of an object. Returns from how many.
-pub fn remove_gates(object: &mut Value) -> usize {
-    pod_specs_mut(object).into_iter().map(|spec| usize::from(remove_from(spec, GATE))).sum()
+/// Removes these gates from every pod template of an object. Returns how many templates had one.
+pub fn remove_gates(object: &mut Value, gates: &[&str]) -> usize {
+    let remove = |spec: &mut Value| gates.iter().filter(|gate| remove_from(spec, gate)).count() > 0;
+    pod_specs_mut(object).into_iter().map(|spec| usize::from(remove(spec))).sum()
 }
 
 /// The strategic merge patch that removes gates of the pod with this uid and adds to its node selector.
@@ -140,8 +145,8 @@ mod tests {
             add_gate(&mut object, true);
             add_gate(&mut object, true);
             assert_eq!(object.to_string().matches(GATE).count(), gates, "{name}");
-            assert_eq!(remove_gates(&mut object), gates, "{name}");
-            assert_eq!(remove_gates(&mut object), 0, "{name}");
+            assert_eq!(remove_gates(&mut object, &[GATE]), gates, "{name}");
+            assert_eq!(remove_gates(&mut object, &[GATE]), 0, "{name}");
             assert!(!object.to_string().contains("schedulingGates"), "{name}");
         }
     }

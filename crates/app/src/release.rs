@@ -1,7 +1,8 @@
 //! `muster release`: removes Muster's scheduling gates when Muster is given up.
 
 use anyhow::{Context, Result, bail};
-use controllers::Released;
+use api::scheduling_gate::{GATE, GATES};
+use controllers::{Release, Released};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
@@ -16,6 +17,9 @@ pub(crate) struct Args {
     /// All namespaces. Removes the webhook configurations `muster-kueue`, too: nothing serves these webhooks any longer.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
+    /// Remove the gates of Kueue's API, too: no Kueue takes over.
+    #[arg(long)]
+    kueue: bool,
     /// Print what has gates; change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -59,7 +63,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             }
         }
     };
-    let listed = controllers::release(&client, &namespace, args.dry_run, report).await;
+    let what = Release {
+        namespace: &namespace,
+        gates: if args.kueue { &GATES } else { &[GATE] },
+        dry_run: args.dry_run,
+    };
+    let listed = controllers::release(&client, what, report).await;
     let verb = if args.dry_run { "would remove" } else { "removed" };
     println!("{verb} the scheduling gate of {pods} pods and {templates} pod templates");
     listed.context("not all objects could be read; the list above is not complete")?;

@@ -1,9 +1,11 @@
 //! `muster uninstall`: stops Muster and removes what would hold up the cluster without it. The hook of the Helm chart runs it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use controllers::Released;
+use api::scheduling_gate::{GATE, GATES};
+use controllers::{Release, Released};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -61,23 +63,28 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     for line in unregistered.context("cannot remove what Muster has registered")? {
         println!("{line}");
     }
-    let mut failed = 0;
+    let again = if args.kueue { "muster release --kueue" } else { "muster release" };
+    let (mut failed, mut released) = (0, BTreeSet::new());
     let mut report = |Released { kind, name, result }: Released| match result {
+        // A pod may have had gates and finalizers.
+        Ok(_) if !released.insert(format!("{kind} {name}")) => {}
         Ok(_) => println!("released {kind} {name}"),
         // A running Job cannot be changed, and is not to be stopped.
         Err(controllers::Error::Refused(_)) if kind != "Pod" => println!(
-            "{kind} {name} cannot be changed: a pod that it creates from now on waits until `muster release` removes its gate"
+            "{kind} {name} cannot be changed: a pod that it creates from now on waits until `{again}` removes its gate"
         ),
         Err(error) => {
             failed += 1;
             eprintln!("muster: {kind} {name} keeps its gate or finalizer: {error}");
         }
     };
-    let released = controllers::release(&client, "", false, &mut report).await;
-    released.context("not all gates could be removed; run this command again")?;
+    let gates: &[&str] = if args.kueue { &GATES } else { &[GATE] };
+    let ungated =
+        controllers::release(&client, Release { namespace: "", gates, dry_run: false }, &mut report).await;
+    ungated.context("not all gates could be removed; run this command again")?;
     if args.kueue {
-        let released = controllers::release_kueue(&client, &mut report).await;
-        released.context("not all gates and finalizers could be removed; run this command again")?;
+        let freed = controllers::release_finalizers(&client, &mut report).await;
+        freed.context("not all finalizers could be removed; run this command again")?;
     }
     if failed > 0 {
         bail!("{failed} objects keep their gate or finalizer; run this command again for them");

@@ -75,7 +75,7 @@ pub use meter::{METRICS, Meter, Metric, MetricType, Metrics, Role};
 pub use model::{FairSharing, GangStatus, Packing, PendingStatus, TopologyPolicy};
 pub use provisioning::ProvisioningConfig;
 pub use published_config::{publish_config, publish_kueue_options, published_config};
-pub use release::{Released, lease_holder, live_lease_holder, release, release_kueue};
+pub use release::{Release, Released, lease_holder, live_lease_holder, release, release_finalizers};
 pub use watched::{Watched, Whole};
 pub use watches::api_resource;
 pub use work_queue::WorkQueue;

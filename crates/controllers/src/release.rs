@@ -1,7 +1,7 @@
-//! Removes the scheduling gates from all pods and pod templates, for `muster release`: when Muster is given up, nothing
-//! else ungates the pods that a gated template creates.
+//! Removes the scheduling gates from all pods and pod templates, for `muster release` and `muster uninstall`: when Muster is
+//! given up, nothing else ungates the pods that a gated template creates.
 
-mod kueue;
+mod finalizers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::api_calls::{self, ResourcePath};
 use crate::discovery::Resources;
 use crate::error::Error;
 
-pub use kueue::release_kueue;
+pub use finalizers::release_finalizers;
 
 /// Maximum number of attempts to change one object that other clients change at the same time.
 const CONFLICTS_MAX: u32 = 10;
@@ -32,13 +32,22 @@ pub struct Released {
     pub result: Result<usize, Error>,
 }
 
-/// Removes the gates from the templates, then from the pods, of one namespace or (empty) of all namespaces. Reports every
-/// object that had gates. With `dry_run`, nothing is written. Returns an error if a list fails; an object that cannot
-/// be changed is only reported.
+/// What to release.
+#[derive(Clone, Copy, Debug)]
+pub struct Release<'a> {
+    /// One namespace, or (empty) all of them.
+    pub namespace: &'a str,
+    /// The names of the gates.
+    pub gates: &'a [&'a str],
+    /// Whether nothing is written.
+    pub dry_run: bool,
+}
+
+/// Removes the gates from the templates, then from the pods. Reports every object that had gates. Returns an error if a list
+/// fails; an object that cannot be changed is only reported.
 pub async fn release(
     client: &Client,
-    namespace: &str,
-    dry_run: bool,
+    release: Release<'_>,
     mut report: impl FnMut(Released),
 ) -> Result<(), Error> {
     let groups: BTreeSet<&str> =
@@ -49,10 +58,10 @@ pub async fn release(
         for entry in WRAPPED_KINDS.iter().filter(|entry| entry.group == group) {
             let kind = Kind::new(&version, entry.kind);
             let Some((plural, _)) = resources.resource(&kind) else { continue };
-            release_kind(client, &kind, plural, namespace, dry_run, &mut report).await?;
+            release_kind(client, &kind, plural, release, &mut report).await?;
         }
     }
-    release_kind(client, &Kind::new("v1", "Pod"), "pods", namespace, dry_run, &mut report).await
+    release_kind(client, &Kind::new("v1", "Pod"), "pods", release, &mut report).await
 }
 
 /// The identity of the controller that holds the lease, if one does. The controller may have crashed.
@@ -119,24 +128,26 @@ async fn release_kind(
     client: &Client,
     kind: &Kind,
     plural: &str,
-    namespace: &str,
-    dry_run: bool,
+    release: Release<'_>,
     report: &mut impl FnMut(Released),
 ) -> Result<(), Error> {
-    let all = ResourcePath::of(kind, plural, namespace);
+    let all = ResourcePath::of(kind, plural, release.namespace);
     let mut token = String::new();
     loop {
         let page = all.list(client, &token).await?;
         for object in page.items {
             let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
             let (namespace, name) = (text("namespace"), text("name"));
-            let templates = gated_templates(kind, object);
+            let templates = gated_templates(kind, object, release.gates);
             if templates == 0 {
                 continue;
             }
             let path = ResourcePath::of(kind, plural, &namespace);
-            let result =
-                if dry_run { Ok(templates) } else { release_object(client, kind, &path, &name).await };
+            let result = if release.dry_run {
+                Ok(templates)
+            } else {
+                release_object(client, kind, &path, &name, release.gates).await
+            };
             // Other clients may have removed it in the meantime.
             if !matches!(result, Ok(0) | Err(Error::NotFound(_))) {
                 report(Released { kind: kind.kind.clone(), name: format!("{namespace}/{name}"), result });
@@ -150,7 +161,7 @@ async fn release_kind(
 }
 
 /// The number of gated templates of an object that are its own. A Deployment owns the template of its `ReplicaSet`s.
-fn gated_templates(kind: &Kind, mut object: Value) -> usize {
+fn gated_templates(kind: &Kind, mut object: Value, gates: &[&str]) -> usize {
     let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     let is_derived =
         kind.kind == "ReplicaSet" && owners.into_iter().any(|owner| owner["kind"] == "Deployment");
@@ -158,7 +169,7 @@ fn gated_templates(kind: &Kind, mut object: Value) -> usize {
         return 0;
     }
     complete(kind, &mut object);
-    scheduling_gate::remove_gates(&mut object)
+    scheduling_gate::remove_gates(&mut object, gates)
 }
 
 /// Sets the `apiVersion` and kind, which the objects of a list lack.
@@ -175,13 +186,14 @@ async fn release_object(
     kind: &Kind,
     path: &ResourcePath,
     name: &str,
+    gates: &[&str],
 ) -> Result<usize, Error> {
     let mut conflicts = 0;
     loop {
         let result = if kind.kind == "Pod" {
-            release_pod(client, path, name).await
+            release_pod(client, path, name, gates).await
         } else {
-            release_template(client, kind, path, name).await
+            release_template(client, kind, path, name, gates).await
         };
         match result {
             Err(Error::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
@@ -190,17 +202,19 @@ async fn release_object(
     }
 }
 
-async fn release_pod(client: &Client, path: &ResourcePath, name: &str) -> Result<usize, Error> {
+async fn release_pod(
+    client: &Client,
+    path: &ResourcePath,
+    name: &str,
+    gates: &[&str],
+) -> Result<usize, Error> {
     let pod: wire::Pod = path.get(client, name).await?;
-    if !pod.is_gated() {
+    let present: Vec<&str> = gates.iter().copied().filter(|gate| pod.has_gate(gate)).collect();
+    if present.is_empty() {
         return Ok(0);
     }
-    path.patch(
-        client,
-        name,
-        &scheduling_gate::remove_gate(&pod.metadata.uid, &[scheduling_gate::GATE], &BTreeMap::new()),
-    )
-    .await?;
+    path.patch(client, name, &scheduling_gate::remove_gate(&pod.metadata.uid, &present, &BTreeMap::new()))
+        .await?;
     Ok(1)
 }
 
@@ -209,10 +223,11 @@ async fn release_template(
     kind: &Kind,
     path: &ResourcePath,
     name: &str,
+    gates: &[&str],
 ) -> Result<usize, Error> {
     let mut object: Value = path.get(client, name).await?;
     complete(kind, &mut object);
-    let templates = scheduling_gate::remove_gates(&mut object);
+    let templates = scheduling_gate::remove_gates(&mut object, gates);
     if templates > 0 {
         path.replace(client, name, &object).await?;
     }

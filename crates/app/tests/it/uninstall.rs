@@ -67,6 +67,50 @@ fn uninstall_finds_the_deployment_in_whatever_namespace_and_says_stopped_only_of
     assert_eq!(running.end(), Some(0));
 }
 
+/// Whoever gives up Kueue's API with Muster keeps no pod and no template that waits for a controller.
+#[test]
+fn all_gates_of_kueues_api_go_if_no_kueue_takes_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--api-only"], dir.path());
+    let address = running.address("API server").to_owned();
+    let gates = json!([{"name": "muster.dev/placement"}, {"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"},
+        {"name": "kueue.x-k8s.io/elastic-job"}, {"name": "example.com/other"}]);
+    let spec = json!({"schedulingGates": gates, "containers": [{"name": "c", "image": "c"}]});
+    let (pods, sets) = ("/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/replicasets");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker", "labels": {"app": "serve"},
+        "finalizers": ["kueue.x-k8s.io/managed"]}, "spec": spec});
+    create(&address, pods, &pod);
+    let labels = json!({"app": "serve"});
+    create(
+        &address,
+        sets,
+        &json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "serve"}, "spec": {"replicas": 0,
+            "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}}),
+    );
+    let read = |path: &str| {
+        let answer = request(&address, &format!("GET {path}"), "").unwrap();
+        let mut object: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        object["metadata"]["managedFields"].take();
+        object.to_string()
+    };
+    let left = |object: &str| object.matches("kueue.x-k8s.io/").count();
+    let (pod, set) = (format!("{pods}/worker"), format!("{sets}/serve"));
+
+    stdout(&uninstall(dir.path(), &[]));
+    assert_eq!((left(&read(&pod)), left(&read(&set))), (4, 3), "a Kueue that takes over removes them");
+    assert!(!read(&pod).contains("muster.dev/placement"), "{}", read(&pod));
+
+    let text = stdout(&uninstall(dir.path(), &["--kueue"]));
+    for name in ["ReplicaSet default/serve", "Pod default/worker"] {
+        assert_eq!(text.matches(&format!("released {name}\n")).count(), 1, "{text}");
+    }
+    for object in [read(&pod), read(&set)] {
+        assert_eq!(left(&object), 0, "{object}");
+        assert!(object.contains("example.com/other"), "{object}");
+    }
+    assert_eq!(running.end(), Some(0));
+}
+
 #[test]
 fn release_in_a_namespace_that_does_not_exist_fails() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,7 @@
-//! What Kueue's API leaves in objects, and nothing removes without a controller: the gates and finalizers of pods, and the
-//! finalizers of Workloads, queues and flavors. No object is deleted or stopped.
+//! The finalizers that Kueue's API leaves in pods, Workloads, queues and flavors, and that nothing removes without a controller. No
+//! object is deleted or stopped.
 
-use api::kueue::jobs::TOPOLOGY_GATE;
-use api::kueue::jobs::pods::{ADMISSION_GATE, MANAGED};
+use api::kueue::jobs::pods::MANAGED;
 use api::kueue::{FINALIZER, GROUP, V1BETA2};
 use index::Kind;
 use kube::Client;
@@ -12,7 +11,7 @@ use super::{CONFLICTS_MAX, Released};
 use crate::api_calls::ResourcePath;
 use crate::error::Error;
 
-/// The kinds with the finalizer.
+/// The kinds of Kueue's API with the finalizer.
 const KINDS: [(&str, &str); 5] = [
     ("Workload", "workloads"),
     ("ClusterQueue", "clusterqueues"),
@@ -21,11 +20,11 @@ const KINDS: [(&str, &str); 5] = [
     ("Topology", "topologies"),
 ];
 
-/// Removes the gates and finalizers from all objects of the cluster, and reports each object that had some.
+/// Removes the finalizers from all objects of the cluster, and reports each object that had some.
 ///
 /// # Errors
 /// A list fails; an object that cannot be changed is only reported.
-pub async fn release_kueue(client: &Client, mut report: impl FnMut(Released)) -> Result<(), Error> {
+pub async fn release_finalizers(client: &Client, mut report: impl FnMut(Released)) -> Result<(), Error> {
     release_all(client, &Kind::new("v1", "Pod"), "pods", &mut report).await?;
     for (kind, plural) in KINDS {
         let kind = Kind::new(format!("{GROUP}/{V1BETA2}"), kind);
@@ -83,28 +82,13 @@ async fn release_one(
     Ok(())
 }
 
-/// The patch that removes what is Kueue's, if there is anything.
+/// The patch that removes the finalizers of Kueue, if there are any.
 fn change(object: &Value) -> Option<Value> {
-    let kept = |list: &Value, is_ours: &dyn Fn(&Value) -> bool| -> Option<Vec<Value>> {
-        let list = list.as_array()?;
-        let kept: Vec<Value> = list.iter().filter(|item| !is_ours(item)).cloned().collect();
-        (kept.len() < list.len()).then_some(kept)
-    };
-    let is_gate = |gate: &Value| gate["name"] == ADMISSION_GATE || gate["name"] == TOPOLOGY_GATE;
-    let gates = kept(&object["spec"]["schedulingGates"], &is_gate);
-    let finalizers =
-        kept(&object["metadata"]["finalizers"], &|finalizer| finalizer == FINALIZER || finalizer == MANAGED);
-    if gates.is_none() && finalizers.is_none() {
-        return None;
-    }
-    let mut patch = json!({"metadata": {"resourceVersion": object["metadata"]["resourceVersion"]}});
-    if let Some(gates) = gates {
-        patch["spec"] = json!({"schedulingGates": gates});
-    }
-    if let Some(finalizers) = finalizers {
-        patch["metadata"]["finalizers"] = finalizers.into();
-    }
-    Some(patch)
+    let all = object["metadata"]["finalizers"].as_array()?;
+    let is_ours = |finalizer: &&Value| **finalizer == FINALIZER || **finalizer == MANAGED;
+    let kept: Vec<&Value> = all.iter().filter(|finalizer| !is_ours(finalizer)).collect();
+    let version = &object["metadata"]["resourceVersion"];
+    (kept.len() < all.len()).then(|| json!({"metadata": {"resourceVersion": version, "finalizers": kept}}))
 }
 
 #[cfg(test)]
@@ -113,10 +97,8 @@ mod tests {
 
     #[test]
     fn only_what_is_kueues_is_removed() {
-        let pod = json!({"metadata": {"resourceVersion": "7", "finalizers": [MANAGED, "example.com/f"]},
-            "spec": {"schedulingGates": [{"name": ADMISSION_GATE}, {"name": "example.com/g"}, {"name": TOPOLOGY_GATE}]}});
-        let expected = json!({"metadata": {"resourceVersion": "7", "finalizers": ["example.com/f"]},
-            "spec": {"schedulingGates": [{"name": "example.com/g"}]}});
+        let pod = json!({"metadata": {"resourceVersion": "7", "finalizers": [MANAGED, "example.com/f"]}, "spec": {}});
+        let expected = json!({"metadata": {"resourceVersion": "7", "finalizers": ["example.com/f"]}});
         assert_eq!(change(&pod), Some(expected));
         let workload = json!({"metadata": {"resourceVersion": "8", "finalizers": [FINALIZER]}, "spec": {"active": true}});
         let expected = json!({"metadata": {"resourceVersion": "8", "finalizers": []}});
