@@ -12,7 +12,7 @@ use crate::plan::Verdict;
 use crate::shortage::Shortage;
 use crate::slip::Slip;
 use crate::snapshot::Snapshot;
-use crate::world::Position;
+use crate::world::{Position, World};
 
 /// The status of a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,9 @@ pub struct PendingStatus {
     pub slip: Option<Slip>,
 }
 
+/// Nodes that a text names; it counts the others.
+const NAMED_MAX: usize = 20;
+
 /// The number of pods per node, by node name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodsPerNode(pub BTreeMap<NodeName, u64>);
@@ -79,7 +82,7 @@ impl GangStatus {
     pub fn at(snapshot: &Snapshot<'_>, uid: &str, position: Option<&Position>) -> Option<Self> {
         let (world, now) = (snapshot.world, snapshot.now);
         let gang = world.gang(uid)?;
-        let places = |assignment| PodsPerNode::of(snapshot, uid, assignment);
+        let places = |assignment| PodsPerNode::of(world, uid, assignment);
         Some(match &gang.state {
             GangState::Waiting => match world.verdict(uid) {
                 Some(Verdict::Wait(shortage)) => {
@@ -194,10 +197,10 @@ fn wait(
 }
 
 impl PodsPerNode {
-    /// The nodes of the bound pods; before any pod is bound, the assigned nodes.
-    fn of(snapshot: &Snapshot<'_>, uid: &str, assignment: Option<&Assignment>) -> Self {
+    /// The nodes of the bound pods of the gang of this uid; before any pod is bound, the assigned nodes.
+    pub fn of(world: &World, uid: &str, assignment: Option<&Assignment>) -> Self {
         let mut places: BTreeMap<NodeName, u64> = BTreeMap::new();
-        for node in snapshot.world.pods_of(uid).filter_map(|pod| pod.node.clone()) {
+        for node in world.pods_of(uid).filter_map(|pod| pod.node.clone()) {
             *places.entry(node).or_default() += 1;
         }
         if places.is_empty() {
@@ -253,10 +256,17 @@ impl fmt::Display for PodsPerNode {
         if self.0.is_empty() {
             return f.write_str("nodes that are not known yet");
         }
-        for (at, (node, pods)) in self.0.iter().enumerate() {
-            let (separator, noun) =
-                (if at == 0 { "" } else { ", " }, if *pods == 1 { "pod" } else { "pods" });
-            write!(f, "{separator}{node} ({pods} {noun})")?;
+        // All nodes are named, or some and the number of two or more others.
+        let named = if self.0.len() <= NAMED_MAX + 1 { self.0.len() } else { NAMED_MAX };
+        let pods_text = |pods: u64| format!("{pods} {}", if pods == 1 { "pod" } else { "pods" });
+        for (at, (node, pods)) in self.0.iter().take(named).enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}{node} ({})", pods_text(*pods))?;
+        }
+        let others = self.0.len() - named;
+        if others > 0 {
+            let pods = self.0.values().skip(named).sum();
+            write!(f, " and {others} other nodes ({})", pods_text(pods))?;
         }
         Ok(())
     }

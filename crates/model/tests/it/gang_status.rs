@@ -4,8 +4,8 @@
 
 use model::{
     Assignment, Cause, Event, Forecast, ForecastStart, Gang, GangKey, GangState, GangStatus, Hold, Node,
-    Plan, PodSet, Position, Preemption, PreemptionReason, QueueIx, QueueingHint, Reservation, ResourceIx,
-    ResourceVec, Shortage, Slip, SlipCause, Time, Verdict, Victim, World,
+    Plan, PodSet, PodsPerNode, Position, Preemption, PreemptionReason, QueueIx, QueueingHint, Reservation,
+    ResourceIx, ResourceVec, Shortage, Slip, SlipCause, Time, Verdict, Victim, World,
 };
 
 const START: Time = Time(1_795_272_000_000_000);
@@ -180,14 +180,14 @@ fn a_start_that_relies_on_an_end_that_nobody_knows_has_no_time_and_says_whose_en
             undeclared("workloads.kueue.x-k8s.io"),
             Hold::Over,
             START,
-            "ns/runs declares no run time (set the label kueue.x-k8s.io/max-exec-time-seconds of its job)",
+            "ns/runs declares no run time (set the annotation muster.dev/expected-duration of its job)",
         ),
         (
             "nodes kept free",
             undeclared("workloads.kueue.x-k8s.io"),
             Hold::Until(until),
             until.after(-1_000_000),
-            "ns/runs declares no run time (set the label kueue.x-k8s.io/max-exec-time-seconds of its job), \
+            "ns/runs declares no run time (set the annotation muster.dev/expected-duration of its job), \
              nodes are kept free for it until 2026-11-21T14:50:00Z",
         ),
         (
@@ -303,4 +303,12 @@ fn times_are_formatted_in_rfc_3339() {
     ] {
         assert_eq!(Time(seconds * 1_000_000).to_string(), date);
     }
+}
+
+#[test]
+fn a_text_names_twenty_nodes_and_counts_the_others() {
+    let places =
+        |nodes: u64| PodsPerNode((0..nodes).map(|at| (format!("n{at:02}").into(), 1 + at % 2)).collect());
+    assert!(places(21).to_string().ends_with(", n20 (1 pod)"));
+    assert!(places(24).to_string().ends_with(", n19 (2 pods) and 4 other nodes (6 pods)"));
 }

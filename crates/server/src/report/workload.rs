@@ -68,18 +68,32 @@ fn pending(wait: &PendingStatus, is_actual: bool) -> Vec<String> {
 }
 
 fn holds(places: &WorkloadPlaces, mode: Mode) -> Vec<String> {
-    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, cluster, asked, awaits_places } =
-        places;
+    let WorkloadPlaces {
+        is_admitted,
+        since,
+        ends,
+        pod_sets,
+        nodes,
+        open_checks,
+        cluster,
+        asked,
+        awaits_places,
+    } = places;
     let since = since.map_or_else(String::new, |since| format!(" since {since}"));
-    let place = cluster.as_ref().map_or_else(String::new, |cluster| format!(" in cluster {cluster}"));
+    let place = match cluster {
+        Some(cluster) => format!(" in cluster {cluster}"),
+        None if nodes.0.is_empty() => String::new(),
+        None => format!(" on {nodes}"),
+    };
     let first = match (mode, is_admitted) {
         (Mode::Actual, true) => format!("is admitted{since}{place}"),
         (Mode::Actual, false) if awaits_places.is_some() => {
             format!("holds quota{since} and waits for places of its pods")
         }
-        (Mode::Actual, false) if open_checks.is_empty() => format!("holds quota{since}"),
+        (Mode::Actual, false) if open_checks.is_empty() => format!("holds quota{since}{place}"),
         (Mode::Actual, false) => format!("holds quota{since} and waits for its admission checks"),
-        (Mode::Simulated, true) => "would be admitted now".into(),
+        (Mode::Simulated, true) if place.is_empty() => "would be admitted now".into(),
+        (Mode::Simulated, true) => format!("would be admitted now,{place}"),
         (Mode::Simulated, false) => "would get quota now and wait for its admission checks".into(),
     };
     let mut lines = vec![first];
@@ -137,10 +151,22 @@ pub(super) fn value(report: &WorkloadReport) -> Value {
 }
 
 fn held(places: &WorkloadPlaces) -> Value {
-    let WorkloadPlaces { is_admitted, since, ends, pod_sets, open_checks, cluster, asked, awaits_places } =
-        places;
+    let WorkloadPlaces {
+        is_admitted,
+        since,
+        ends,
+        pod_sets,
+        nodes,
+        open_checks,
+        cluster,
+        asked,
+        awaits_places,
+    } = places;
     let state = if *is_admitted { "admitted" } else { "quota reserved" };
     let mut value = json!({"state": state, "podSets": pod_sets});
+    if !nodes.0.is_empty() {
+        value["places"] = json!(nodes.0);
+    }
     if let Some(since) = since {
         value["since"] = json!(since.to_string());
     }

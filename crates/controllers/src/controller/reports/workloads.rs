@@ -6,7 +6,7 @@ use api::kueue::status::{
     Status,
 };
 use index::{Index, WorkloadPhase, WorkloadRow};
-use model::{Cause, GangKey, GangStatus, Position, QuotaCause, Time, Verdict};
+use model::{Cause, GangKey, GangStatus, PodsPerNode, Position, QuotaCause, Time, Verdict};
 
 use super::GangObject;
 use crate::config::KueueOptions;
@@ -57,6 +57,8 @@ pub struct WorkloadPlaces {
     pub ends: Option<Time>,
     /// Its pod sets with their flavors.
     pub pod_sets: Vec<PodSetAssignment>,
+    /// The nodes of its pods, or those of its assignment before a pod is bound. Empty: kube-scheduler has not chosen any.
+    pub nodes: PodsPerNode,
     /// The admission checks that are not ready: name, state, message.
     pub open_checks: Vec<(String, String, String)>,
     /// The cluster that runs it, if that is another one.
@@ -194,7 +196,16 @@ fn held(index: &Index, row: &WorkloadRow, status: &Status) -> WorkloadPlaces {
     let longest_s = row.object.spec.maximum_execution_time_seconds.filter(|_| is_admitted);
     let left_us = longest_s.map(|longest_s| (i64::from(longest_s) - before_s).saturating_mul(1_000_000));
     let open = status.admission_checks.iter().filter(|check| check.state != "Ready");
+    let assignment = match &row.phase {
+        WorkloadPhase::Starting(assignment) | WorkloadPhase::Reserved(assignment) => Some(assignment),
+        WorkloadPhase::Inactive
+        | WorkloadPhase::Inadmissible(_)
+        | WorkloadPhase::Waiting
+        | WorkloadPhase::Nominated(_)
+        | WorkloadPhase::AwaitsPods => None,
+    };
     WorkloadPlaces {
+        nodes: PodsPerNode::of(index.world(), row.uid(), assignment),
         is_admitted,
         since: since.map(|since| Time(since.0)),
         ends: since.zip(left_us).map(|(since, left_us)| Time(since.0.saturating_add(left_us))),
