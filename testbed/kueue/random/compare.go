@@ -22,6 +22,9 @@ var uid = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0
 // restless is the key of a side that did not come to rest.
 const restless = "all: it does not come to rest"
 
+// wholeDomains is the key of the domains of which nothing is given away. They are counted, and may differ.
+const wholeDomains = "all whole"
+
 // changing is the message of a Workload that says something else all the time.
 const changing = "(keeps changing)"
 
@@ -48,11 +51,12 @@ func (s *side) observe(ctx context.Context, seed int64) (map[string]string, erro
 		}
 	}
 	if topologies {
-		faults, err := s.faults(ctx, seed, workloads.Items)
+		faults, free, err := s.faults(ctx, seed, workloads.Items)
 		for _, object := range workloads.Items {
 			say("Workload "+object.Name, "is admitted", object.Status.Admission != nil)
 		}
 		say("all", "faults", faults)
+		say("all", "whole", free)
 		return end, err
 	}
 	for _, object := range workloads.Items {
@@ -84,6 +88,9 @@ type figures struct {
 	// statements about objects: what two runs of Kueue agree on is determined.
 	determined, undetermined int
 	classes                  map[string]int
+	// seeds in which all three admit the same Workloads, and the domains that are whole then, of a run of Kueue and of the candidate
+	alike int
+	whole [2]whole
 }
 
 // compare prints how the candidate differs from what two runs of Kueue agree on.
@@ -105,6 +112,9 @@ func (f *figures) compare(seed int64, kueues [2]map[string]string, candidate map
 	var lines []string
 	for _, key := range keys(kueues[0], kueues[1], candidate) {
 		known, found := kueues[0][key], candidate[key]
+		if key == wholeDomains {
+			continue
+		}
 		if kueues[1][key] != known || contradicts(key, kueues[0]) || strings.Contains(known, changing) {
 			f.undetermined++
 			continue
@@ -115,10 +125,31 @@ func (f *figures) compare(seed int64, kueues [2]map[string]string, candidate map
 			lines = append(lines, fmt.Sprintf("%s\n    kueue      %s\n    candidate  %s", key, known, found))
 		}
 	}
+	if len(lines) == 0 && admitted(kueues[0]) == admitted(kueues[1]) && topologies {
+		f.alike++
+		for at, end := range []map[string]string{kueues[0], candidate} {
+			var free whole
+			_ = json.Unmarshal([]byte(end[wholeDomains]), &free)
+			for level := range free {
+				f.whole[at][level] += free[level]
+			}
+		}
+	}
 	if len(lines) > 0 {
 		f.differing++
 		fmt.Printf("seed %d\n  %s\n", seed, strings.Join(lines, "\n  "))
 	}
+}
+
+// admitted names the Workloads of a seed that are admitted.
+func admitted(end map[string]string) string {
+	var names []string
+	for _, key := range keys(end) {
+		if name, is := strings.CutSuffix(key, " is admitted"); is && end[key] == "true" {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
 }
 
 // contradicts tells whether Kueue counts the Workloads of a LocalQueue otherwise than those of its ClusterQueue, though each has one. Its count of a
@@ -133,6 +164,10 @@ func (f *figures) print() {
 		fmt.Printf("%4d  %s\n", f.classes[class], class)
 	}
 	fmt.Printf("%d seeds: %d with differences, %d in which Kueue does not come to rest\n", f.seeds, f.differing, f.restless)
+	if topologies {
+		fmt.Printf("%d seeds with the same admissions: hosts, racks and blocks of which nothing is given away: %d under Kueue, %d under the candidate\n",
+			f.alike, f.whole[0], f.whole[1])
+	}
 	fmt.Printf("%d statements compared; in %d others two runs of Kueue differ\n", f.determined, f.undetermined)
 }
 

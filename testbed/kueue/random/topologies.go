@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand"
 	"sort"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -74,16 +75,20 @@ func request(random *rand.Rand) *kueue.PodSetTopologyRequest {
 	}
 }
 
+// whole counts the domains of a seed of which nothing is given away: lowest ones (hosts, or racks without a level for hosts), racks and blocks.
+type whole [3]int
+
 // faults returns the assignments of a seed that no scheduler could follow: domains that hold less than they are given, and pods out of their
-// required domain.
-func (s *side) faults(ctx context.Context, seed int64, workloads []kueue.Workload) ([]string, error) {
+// required domain. It also counts the domains that are whole.
+func (s *side) faults(ctx context.Context, seed int64, workloads []kueue.Workload) ([]string, whole, error) {
+	var free whole
 	var nodes corev1.NodeList
 	if err := s.client.List(ctx, &nodes); err != nil {
-		return nil, err
+		return nil, free, err
 	}
 	room, used := map[string]int64{}, map[string]int64{}
 	path := func(values []string) string { return fmt.Sprint(values) }
-	of := map[string]corev1.Node{}
+	of, touched := map[string]corev1.Node{}, map[string]bool{}
 	for _, node := range nodes.Items {
 		of[node.Name] = node
 		cpu := node.Status.Allocatable.Cpu().Value()
@@ -115,6 +120,9 @@ func (s *side) faults(ctx context.Context, seed int64, workloads []kueue.Workloa
 					key = path([]string{node.Name})
 				}
 				used[key] += cpu * int64(domain.Count)
+				for depth := range values {
+					touched[path(append([]string{flavor}, values[:depth+1]...))] = true
+				}
 				if required := set.TopologyRequest; required != nil && required.Required != nil {
 					depth := map[string]int{block: 1, rack: 2}[*required.Required]
 					within[path(values[:depth])] = true
@@ -133,6 +141,22 @@ func (s *side) faults(ctx context.Context, seed int64, workloads []kueue.Workloa
 			found = append(found, fmt.Sprintf("%s holds %d CPUs and is given %d", key, room[key], cpu))
 		}
 	}
+	counted := map[string]bool{}
+	for _, node := range nodes.Items {
+		if !strings.HasPrefix(node.Labels[pool], fmt.Sprintf("flavor-%d-", seed)) {
+			continue
+		}
+		host, of := path([]string{node.Name}), []string{node.Labels[pool], node.Labels[block], node.Labels[rack]}
+		if used[host] == 0 && used[path(of)] == 0 {
+			free[0]++
+		}
+		for at, domain := range []string{path(of), path(of[:2])} {
+			if !counted[domain] && !touched[domain] {
+				free[at+1]++
+			}
+			counted[domain] = true
+		}
+	}
 	sort.Strings(found)
-	return found, nil
+	return found, free, nil
 }
