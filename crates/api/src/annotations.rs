@@ -1,5 +1,5 @@
-//! Annotations of an AppWrapper that the planner uses: expected duration, last checkpoint, and protection from
-//! preemption. Annotations of a Namespace limit them.
+//! Annotations of an AppWrapper, or of a job in a queue, that the planner uses: expected duration, last checkpoint, and protection
+//! from preemption. Annotations of a Namespace limit them.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,15 @@ pub const CHECKPOINTED_AT: &str = "muster.dev/checkpointed-at";
 /// `true`: the gang is never preempted.
 pub const PROTECTED: &str = "muster.dev/protected";
 
-/// On a Namespace: the greatest priority of its AppWrappers. A higher one counts as this.
+/// The annotations that a Workload has from its job.
+pub const OF_GANGS: [&str; 3] = [EXPECTED_DURATION, CHECKPOINTED_AT, PROTECTED];
+
+/// On a Namespace: the greatest priority of its AppWrappers and Workloads. A higher one counts as this.
 pub const PRIORITY_MAX: &str = "muster.dev/priority-max";
-/// On a Namespace, `true`: [`PROTECTED`] has an effect on its AppWrappers.
+/// On a Namespace, `true`: [`PROTECTED`] has an effect on its AppWrappers and Workloads.
 pub const ALLOW_PROTECTED: &str = "muster.dev/allow-protected";
 
-/// What an admin allows the AppWrappers of a namespace, by its annotations and labels. Only admins write Namespaces.
+/// What an admin allows the gangs of a namespace, by its annotations and labels. Only admins write Namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamespaceLimits {
     /// The greatest priority, in thousandths. None: any.
@@ -53,6 +56,11 @@ impl NamespaceLimits {
         let allows_protected = read(ALLOW_PROTECTED, "true or false", &flag) == Some(1);
         Self { priority_max_milli, allows_protected, labels: meta.labels.clone(), errors }
     }
+
+    /// The priority that counts of one that is asked for, both in thousandths.
+    pub fn capped(&self, priority_milli: i64) -> i64 {
+        self.priority_max_milli.map_or(priority_milli, |max| max.min(priority_milli))
+    }
 }
 
 /// The parsed annotations of a gang.
@@ -69,7 +77,7 @@ pub struct GangAnnotations {
 }
 
 impl GangAnnotations {
-    /// Parses the annotations of an AppWrapper.
+    /// Parses the annotations of an AppWrapper or a Workload.
     pub fn read(annotations: &BTreeMap<String, String>) -> Self {
         let mut errors = Vec::new();
         let mut read = |key: &str, form: &str, parse: &dyn Fn(&str) -> Option<i64>| {

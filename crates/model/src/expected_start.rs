@@ -113,7 +113,7 @@ impl UnknownEnd {
 /// How the author of a gang declares its run time, by kind of gang.
 fn how_to_declare(gang: &GangKey) -> &'static str {
     if gang.kind.starts_with("workloads.") {
-        "the label kueue.x-k8s.io/max-exec-time-seconds of its job"
+        "the annotation muster.dev/expected-duration of its job"
     } else {
         "spec.schedulingSpec.dispatchDuration.expected"
     }

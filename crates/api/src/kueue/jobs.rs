@@ -41,6 +41,7 @@ pub use pod_group::{GROUP_PODS_MAX, Incomplete, Membership, PodGroup};
 use super::provisioning::PARAMETER_PREFIX;
 use super::workload::{API_VERSION, JOB_UID};
 use super::{FINALIZER, GROUP};
+use crate::annotations::OF_GANGS;
 use crate::wrapped_kinds::group;
 
 /// The label of a job with the name of its `LocalQueue`.
@@ -433,9 +434,17 @@ fn longest_run(job: &Value) -> Option<i64> {
 
 /// The annotations of a job that its Workload has, too, because they have a meaning.
 fn copied_annotations(job: &Value) -> Map<String, Value> {
-    entries(&job["metadata"]["annotations"])
-        .filter(|(key, value)| key.starts_with(PARAMETER_PREFIX) || (key == GATED_BY && value != ""))
-        .collect()
+    let is_copied = |key: &str, value: &Value| {
+        key.starts_with(PARAMETER_PREFIX) || (key == GATED_BY && value != "") || OF_GANGS.contains(&key)
+    };
+    entries(&job["metadata"]["annotations"]).filter(|(key, value)| is_copied(key, value)).collect()
+}
+
+/// The annotations of a job that the planner uses and its Workload lacks; null for those that the job has no more.
+pub fn new_gang_annotations(job: &Value, workload: &Value) -> Map<String, Value> {
+    let of = |object: &Value, key: &str| object["metadata"]["annotations"][key].clone();
+    let all = OF_GANGS.iter().map(|key| ((*key).to_owned(), of(job, key)));
+    all.filter(|(key, value)| of(workload, key) != *value).collect()
 }
 
 fn entries(map: &Value) -> impl Iterator<Item = (String, Value)> {

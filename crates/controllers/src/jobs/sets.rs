@@ -2,7 +2,7 @@
 //! `pkg/controller/jobs/statefulset` of Kueue v0.19. The group is started and stopped by `pods`.
 
 use api::kueue::jobs::sets::{member, replicas, workload_names};
-use api::kueue::jobs::{GATED_BY, queue_name};
+use api::kueue::jobs::{GATED_BY, new_gang_annotations, queue_name};
 use api::kueue::status::{EVICTED, FINISHED, ON_HOLD, QUOTA_RESERVED};
 use serde_json::{Map, Value, json};
 
@@ -99,6 +99,7 @@ impl View<'_> {
         let mut patch = Map::new();
         let mut annotations = Map::new();
         annotations.extend(self.new_gates(known).map(|gates| (GATED_BY.to_owned(), gates)));
+        annotations.extend(new_gang_annotations(set, known));
         let mut owners = known["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         if !owners.iter().any(|owner| owner["uid"] == set["metadata"]["uid"]) {
             owners.push(self.kind.group_owner(set));

@@ -3,7 +3,7 @@
 use api::kueue::jobs::pods::IS_GROUP;
 use api::kueue::jobs::{
     GATED_BY, Injection, InjectionError, NamedClass, PRIORITY_CLASS, Priority, Reference, SLICE_NAME,
-    annotation, prebuilt_workload, queue_name, remote,
+    annotation, new_gang_annotations, prebuilt_workload, queue_name, remote,
 };
 use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED};
 use api::kueue::workload::{JOB_UID, REPLACES, Workload};
@@ -235,7 +235,8 @@ impl<'a> View<'a> {
         )
     }
 
-    /// Brings what a job may change at any time into its Workload: its priority class and the controllers that hold it back.
+    /// Brings what a job may change at any time into its Workload: its priority class, the controllers that hold it back, and the
+    /// annotations that the planner uses.
     pub(super) fn propagate(&self, owned: &Owned<'_>) -> Option<JobStep> {
         let whole = owned.whole;
         let version = &whole.metadata.resource_version;
@@ -247,6 +248,11 @@ impl<'a> View<'a> {
                 Write::Workload(Box::new(whole.clone()), patch),
                 vec![event("UpdatedWorkload", text)],
             ));
+        }
+        let annotations = new_gang_annotations(&self.job.value, &whole.value);
+        if !annotations.is_empty() {
+            let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+            return Some(silently(Write::Workload(Box::new(whole.clone()), patch)));
         }
         let class = self.job.value["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
         let known = &owned.workload.spec.priority_class_ref;

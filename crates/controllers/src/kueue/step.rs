@@ -178,7 +178,20 @@ impl Decision<'_> {
         if self.row.is_pending() && !self.may_report {
             return WorkloadStep::Report;
         }
+        if self.row.object.status.conditions.is_empty() {
+            self.report_flaws();
+        }
         WorkloadStep::Write(Box::new(self.status), self.events)
+    }
+
+    /// Says with the first status which annotations have no effect, and what the namespace does not allow.
+    fn report_flaws(&mut self) {
+        for text in &self.row.annotations.errors {
+            self.event(true, "AnnotationIgnored", text);
+        }
+        for (reason, text) in self.index.disallowed(self.row) {
+            self.event(true, reason, text);
+        }
     }
 
     fn transition(&mut self) -> Transition<'_> {

@@ -19,6 +19,7 @@ mod guessed_starts;
 mod half_started;
 mod kinds;
 mod kueue;
+mod kueue_annotations;
 mod kueue_chaos;
 mod kueue_claims;
 mod kueue_crash;

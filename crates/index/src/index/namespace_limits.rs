@@ -33,6 +33,7 @@ impl Index {
             self.update_phase(&uid);
             self.dirty.insert(uid);
         }
+        self.publish_workloads_in(&[name.clone()].into());
         errors
     }
 
@@ -41,6 +42,11 @@ impl Index {
         self.namespaces.remove(name);
         self.selectors.set_namespace(name, None);
         self.namespace_labels_changed(name);
+    }
+
+    /// What admins allow in a namespace.
+    pub(crate) fn limits_in(&self, namespace: &str) -> Arc<NamespaceLimits> {
+        self.namespaces.get(namespace).cloned().unwrap_or_default()
     }
 
     /// Applies the limits of its namespace to a wrapper.
@@ -57,10 +63,9 @@ impl Index {
 impl Wrapper {
     fn limit(&mut self, limits: Arc<NamespaceLimits>) {
         let spec = &mut self.summary.spec;
-        let max = limits.priority_max_milli;
-        spec.priority_milli = max.map_or(self.asked_priority, |max| max.min(self.asked_priority));
+        spec.priority_milli = limits.capped(self.asked_priority);
         // An aging priority would pass the greatest one.
-        spec.slope_micro = if max.is_some() { 0 } else { self.asked_slope };
+        spec.slope_micro = if limits.priority_max_milli.is_some() { 0 } else { self.asked_slope };
         self.limits = limits;
     }
 
@@ -71,23 +76,45 @@ impl Wrapper {
 
     /// What its author asks for and its namespace does not allow: reasons and texts of Events.
     pub fn disallowed(&self) -> Vec<(&'static str, String)> {
-        let namespace = &self.key.namespace;
+        let asked = Asked {
+            namespace: &self.key.namespace,
+            priority_milli: self.asked_priority,
+            is_protected: self.annotations.is_protected,
+            run_factor: self.declared_us().map_or(1, |_| self.run_factor),
+        };
+        asked.disallowed(&self.limits)
+    }
+}
+
+/// What the author of a gang asks for.
+pub(crate) struct Asked<'a> {
+    pub(crate) namespace: &'a str,
+    /// In thousandths.
+    pub(crate) priority_milli: i64,
+    pub(crate) is_protected: bool,
+    /// How many times over its declared run time counts; 1 without one.
+    pub(crate) run_factor: i64,
+}
+
+impl Asked<'_> {
+    /// What the namespace does not allow: reasons and texts of Events.
+    pub(crate) fn disallowed(&self, limits: &NamespaceLimits) -> Vec<(&'static str, String)> {
+        let Self { namespace, priority_milli, is_protected, run_factor } = self;
         let mut texts = Vec::new();
-        if let Some(max) = self.limits.priority_max_milli.filter(|max| *max < self.asked_priority) {
-            let (asked, max) = (milli_text(self.asked_priority), milli_text(max));
+        if let Some(max) = limits.priority_max_milli.filter(|max| max < priority_milli) {
+            let (asked, max) = (milli_text(*priority_milli), milli_text(max));
             let text = format!("priority {asked} counts as {max}, the maximum of namespace {namespace}");
             texts.push(("PriorityLimited", text));
         }
-        if self.annotations.is_protected && !self.limits.allows_protected {
+        if *is_protected && !limits.allows_protected {
             let text = format!(
                 "annotation {PROTECTED} has no effect: namespace {namespace} has no annotation {ALLOW_PROTECTED}: \"true\""
             );
             texts.push(("ProtectionNotAllowed", text));
         }
-        if self.run_factor > 1 && self.declared_us().is_some() {
+        if *run_factor > 1 {
             let text = format!(
-                "the declared run time counts {} times: gangs of namespace {namespace} have run longer than they declared",
-                self.run_factor
+                "the declared run time counts {run_factor} times: gangs of namespace {namespace} have run longer than they declared"
             );
             texts.push(("RunTimeStretched", text));
         }

@@ -2,8 +2,8 @@
 //! reserved start, so a tenant would gain by declaring too little. Therefore the declared run times of a namespace count
 //! as many times over as its gangs exceeded theirs, for a day: as a power of two.
 //!
-//! A new process finds the same factors: running gangs and completed AppWrappers have their start and their end in the
-//! status. An author can delete AppWrappers, so the controller also keeps a record of the overruns that count.
+//! A new process finds the same factors: running gangs, completed AppWrappers and finished Workloads have their start and their
+//! end in the status. An author can delete them, so the controller also keeps a record of the overruns that count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,10 +39,20 @@ pub(super) struct Overruns {
 
 /// A running gang with a declared run time: that of its start, whatever its author declares later.
 #[derive(Clone, Debug)]
-struct Run {
-    namespace: String,
-    started_us: i64,
-    declared_us: i64,
+pub(crate) struct Run {
+    pub(crate) namespace: String,
+    pub(crate) started_us: i64,
+    pub(crate) declared_us: i64,
+}
+
+/// What is observed of a gang.
+pub(crate) enum Observed {
+    /// It runs; `None` if it declares no run time.
+    Runs(Option<Run>),
+    /// It has run to its end, then.
+    Ended(Option<Run>, i64),
+    /// It does not run.
+    Idle,
 }
 
 /// The worst overrun of a namespace.
@@ -92,26 +102,22 @@ impl Overruns {
         self.is_new |= self.found.insert(namespace.to_owned(), merged) != Some(merged);
     }
 
-    /// Observes the start or the end of a run.
-    fn observe(&mut self, wrapper: &Wrapper) {
-        if let Phase::Running(_) | Phase::Stopping(..) = wrapper.phase {
-            if let Some(run) = run(wrapper, wrapper.started_at().map(|at| at.0))
-                && !self.runs.contains_key(&wrapper.uid)
+    /// Observes the start or the end of the run of a gang.
+    fn observe(&mut self, uid: &str, observed: Observed) {
+        if let Observed::Runs(run) = observed {
+            if let Some(run) = run
+                && !self.runs.contains_key(uid)
             {
-                self.due.insert((run.overruns_at(), wrapper.uid.clone()));
-                self.runs.insert(wrapper.uid.clone(), run);
+                self.due.insert((run.overruns_at(), uid.to_owned()));
+                self.runs.insert(uid.to_owned(), run);
             }
             return;
         }
-        self.runs.remove(&wrapper.uid);
-        let time =
-            |kind, reason| wrapper.status.condition(kind, reason).map(|c| c.last_transition_micro_time.0);
-        let started = time(transition::DISPATCHED, "AppWrapperRunnable");
-        let ended = time(transition::COMPLETED, "PodsCompleted").filter(|_| wrapper.phase == Phase::Finished);
-        if let (Some(run), Some(ended)) = (run(wrapper, started), ended)
-            && ended > run.overruns_at()
+        self.runs.remove(uid);
+        if let Observed::Ended(Some(run), ended_us) = observed
+            && ended_us > run.overruns_at()
         {
-            self.add(&run, ended);
+            self.add(&run, ended_us);
         }
     }
 
@@ -135,10 +141,29 @@ impl Overruns {
     }
 }
 
-/// The run of a gang that started then; `None` if it declares no run time.
-fn run(wrapper: &Wrapper, started_us: Option<i64>) -> Option<Run> {
-    let declared_us = wrapper.declared_us().filter(|declared| *declared > 0)?;
-    Some(Run { namespace: wrapper.key.namespace.clone(), started_us: started_us?, declared_us })
+/// What is observed of a wrapper.
+fn observed(wrapper: &Wrapper) -> Observed {
+    let run = |started_us: Option<i64>| {
+        let declared_us = wrapper.declared_us().filter(|declared| *declared > 0)?;
+        Some(Run { namespace: wrapper.key.namespace.clone(), started_us: started_us?, declared_us })
+    };
+    let time = |kind, reason| wrapper.status.condition(kind, reason).map(|c| c.last_transition_micro_time.0);
+    let ended = || time(transition::COMPLETED, "PodsCompleted").filter(|_| wrapper.phase == Phase::Finished);
+    match &wrapper.phase {
+        Phase::Running(_) | Phase::Stopping(..) => Observed::Runs(run(wrapper.started_at().map(|at| at.0))),
+        Phase::Unknown
+        | Phase::Inadmissible(_)
+        | Phase::Waiting
+        | Phase::Nominated(_)
+        | Phase::Starting(_)
+        | Phase::Stopped(..)
+        | Phase::Finished => match ended() {
+            Some(ended_us) => {
+                Observed::Ended(run(time(transition::DISPATCHED, "AppWrapperRunnable")), ended_us)
+            }
+            None => Observed::Idle,
+        },
+    }
 }
 
 impl Index {
@@ -154,6 +179,7 @@ impl Index {
         for uid in uids {
             self.publish(&uid);
         }
+        self.publish_workloads_in(&changed);
     }
 
     /// All overruns that count, by namespace, if they have changed since the last call.
@@ -171,18 +197,27 @@ impl Index {
 
     /// Applies the overruns of its namespace to a wrapper, and its own to the namespace.
     pub(super) fn apply_overruns(&mut self, uid: &str) {
-        let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
-        self.overruns.observe(wrapper);
-        let factor = self.overruns.factor(&wrapper.key.namespace);
-        // A gang with a reserved start passes no other, and keeps the promise.
-        if factor != wrapper.run_factor && !self.world.reserved().iter().any(|reserved| reserved.gang == uid)
-        {
+        let Some(wrapper) = self.wrappers.get(uid) else { return };
+        let (namespace, observed, known) =
+            (wrapper.key.namespace.clone(), observed(wrapper), wrapper.run_factor);
+        let factor = self.observe_run(uid, &namespace, observed, known);
+        if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.run_factor = factor;
         }
     }
 
+    /// Applies the run of a gang to its namespace. Returns how many times over the declared run time of this gang counts, which
+    /// was `factor` times so far.
+    pub(crate) fn observe_run(&mut self, uid: &str, namespace: &str, observed: Observed, factor: i64) -> i64 {
+        self.overruns.observe(uid, observed);
+        // A gang with a reserved start passes no other, and keeps the promise.
+        let is_reserved = || self.world.reserved().iter().any(|reserved| reserved.gang == uid);
+        let new = self.overruns.factor(namespace);
+        if new == factor || is_reserved() { factor } else { new }
+    }
+
     /// A deleted gang does not run any more. What it exceeded counts on.
-    pub(super) fn forget_run(&mut self, uid: &str) {
+    pub(crate) fn forget_run(&mut self, uid: &str) {
         self.overruns.runs.remove(uid);
     }
 }

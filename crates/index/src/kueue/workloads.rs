@@ -1,13 +1,14 @@
 //! The state of each Workload, and its gang.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::MicroTime;
 use api::kueue::status::{
     Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED, Status, WAITING_FOR_REPLACEMENT,
 };
 use api::kueue::workload::Workload;
 use api::pod::effective_request;
+use api::{GangAnnotations, MicroTime};
 use model::{
     Assignment, Event, Gang, GangKey, GangState, NodeName, PodSet, Preemption, PreemptionReason, Time,
 };
@@ -18,6 +19,7 @@ use super::requests::{self, Ranges};
 use super::seats::has_broad_domains;
 use super::usage::local_queue_name;
 use super::{Blocker, KueueRules};
+use crate::index::{Asked, Observed, Run};
 use crate::pods::PodRow;
 use crate::translate::preferred;
 use crate::wrapper::is_newer;
@@ -38,6 +40,10 @@ pub struct WorkloadRow {
     pub phase: WorkloadPhase,
     /// It is to be evicted for another gang, and the status does not say so yet.
     pub eviction: Option<Eviction>,
+    /// Its annotations that the planner uses.
+    pub annotations: GangAnnotations,
+    /// How many times over its declared run time counts while it waits.
+    pub(crate) run_factor: i64,
     pub(super) pod_sets: Arc<[PodSet]>,
     /// Why its requests are refused.
     pub(super) refusal: Option<String>,
@@ -114,6 +120,31 @@ impl WorkloadRow {
     /// Whether it holds quota, by its status or by a decision that is not written yet.
     pub fn holds_quota(&self) -> bool {
         matches!(self.phase, WorkloadPhase::Starting(_) | WorkloadPhase::Reserved(_))
+    }
+
+    /// The expected run time: what it declares, or the longest that it may run. While it waits, what it declares is the longer,
+    /// the more other gangs of the namespace exceeded theirs.
+    fn runs_us(&self, state: &GangState) -> Option<i64> {
+        let factor = if state.assignment().is_some() { 1 } else { self.run_factor };
+        let expected = self.annotations.expected_us.map(|expected| expected.saturating_mul(factor));
+        let longest = self.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000);
+        expected.into_iter().chain(longest).min()
+    }
+
+    /// What the overruns of its namespace know of it. Without a declared run time, there is nothing to exceed.
+    pub(crate) fn observed_run(&self) -> Observed {
+        let status = &self.object.status;
+        let run = || {
+            let declared_us = self.annotations.expected_us.filter(|declared| *declared > 0)?;
+            let started_us = self.started_at()?.0;
+            Some(Run { namespace: self.namespace().to_owned(), started_us, declared_us })
+        };
+        let finished = status.condition(FINISHED).filter(|finished| finished.is_true());
+        match (finished.and_then(Condition::since), &self.phase) {
+            (Some(ended), _) => Observed::Ended(run(), ended.0),
+            (None, WorkloadPhase::Reserved(_)) => Observed::Runs(run()),
+            (None, _) => Observed::Idle,
+        }
     }
 
     /// Whether it waits for quota.
@@ -215,6 +246,7 @@ impl Index {
         };
         let replacement = known.filter(is_replacing).map(|known| known.replacement.clone());
         let queue = known.map(WorkloadRow::queue_key);
+        let run_factor = known.map_or(1, |known| known.run_factor);
         let is_broad = has_broad_domains(object.status.admission.as_ref());
         let seats = known.filter(|_| is_broad).map(WorkloadRow::known_seats);
         let (pod_sets, refusal) = match known {
@@ -226,6 +258,8 @@ impl Index {
         let assumed = assumed.filter(|_| object.status.admission.is_none());
         let holds = assumed.is_some() || object.status.admission.is_some();
         let row = WorkloadRow {
+            annotations: GangAnnotations::read(&object.metadata.annotations),
+            run_factor,
             assumed,
             replacement: replacement.unwrap_or_else(|| Replacement::of(&object.status)),
             seats: seats.unwrap_or_default(),
@@ -337,6 +371,7 @@ impl Index {
         }
         self.kueue.dirty_workloads.remove(uid);
         self.kueue.claiming.remove(uid);
+        self.forget_run(uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
         self.publish_pods_of(row.namespace(), row.slice_name());
         self.note_pods_ready(uid);
@@ -354,6 +389,7 @@ impl Index {
         if let Some(row) = self.kueue.workloads.get_mut(uid) {
             row.phase = phase;
         }
+        self.apply_overruns_of_workload(uid);
         self.kueue.dirty_workloads.insert(uid.to_owned());
         let gang = self.workload_gang(uid);
         match gang {
@@ -422,6 +458,36 @@ impl Index {
         boost.and_then(|boost| boost.parse().ok()).unwrap_or_default()
     }
 
+    /// What the author of a Workload asks for and its namespace does not allow: reasons and texts of Events.
+    pub fn disallowed(&self, row: &WorkloadRow) -> Vec<(&'static str, String)> {
+        let asked = Asked {
+            namespace: row.namespace(),
+            priority_milli: self.effective_priority(row) * 1000,
+            is_protected: row.annotations.is_protected,
+            run_factor: row.annotations.expected_us.map_or(1, |_| row.run_factor),
+        };
+        asked.disallowed(&self.limits_in(row.namespace()))
+    }
+
+    /// Applies what has changed in these namespaces to their Workloads.
+    pub(crate) fn publish_workloads_in(&mut self, namespaces: &BTreeSet<String>) {
+        let inside = self.kueue.workloads.values().filter(|row| namespaces.contains(row.namespace()));
+        let uids: Vec<String> = inside.map(|row| row.uid().to_owned()).collect();
+        for uid in uids {
+            self.publish_workload(&uid);
+        }
+    }
+
+    /// Applies the overruns of its namespace to a Workload, and its own to the namespace.
+    fn apply_overruns_of_workload(&mut self, uid: &str) {
+        let Some(row) = self.kueue.workloads.get(uid) else { return };
+        let (namespace, observed, known) = (row.namespace().to_owned(), row.observed_run(), row.run_factor);
+        let factor = self.observe_run(uid, &namespace, observed, known);
+        if let Some(row) = self.kueue.workloads.get_mut(uid) {
+            row.run_factor = factor;
+        }
+    }
+
     fn effective_priority(&self, row: &WorkloadRow) -> i64 {
         i64::from(row.object.spec.priority) + i64::from(self.priority_boost(row))
     }
@@ -442,10 +508,12 @@ impl Index {
             uid: uid.to_owned(),
             queue: self.world.queue_ix(queue),
             local_queue: self.world.local_queue_ix(&local_queue),
-            priority: self.effective_priority(row) * 1000,
+            priority: self.limits_in(row.namespace()).capped(self.effective_priority(row) * 1000),
             queued_at: row.queued_at(&self.kueue.rules),
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
-            runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
+            runs_us: row.runs_us(&state),
+            checkpointed_at: row.annotations.checkpointed_at.map(|time| Time(time.0)),
+            protected: row.annotations.is_protected && self.limits_in(row.namespace()).allows_protected,
             reclaimable: if replaces.is_some() { Vec::new() } else { self.reclaimed(row) },
             pod_sets,
             replaces,
