@@ -5,6 +5,7 @@
 //! - `usage`: what local queues have consumed;
 //! - `workloads`: the state of each Workload, and its gang;
 //! - `places`: the places of their pods in the plan, in the status, and in the pods; `ranks`: which pod goes to which place;
+//! - `refused_nodes`: nodes that kube-scheduler refuses to the pods of a Workload;
 //! - `seats`: the nodes where pods are counted whose domains are broader than a node;
 //! - `slices`: Workloads that continue others with more pods;
 //! - `claims`: the persistent volume claims of Workloads;
@@ -22,6 +23,7 @@ mod figures;
 mod places;
 mod queues;
 mod ranks;
+mod refused_nodes;
 mod requests;
 mod seats;
 mod slices;

@@ -35,6 +35,7 @@ mod kueue_places;
 mod kueue_pod_departures;
 mod kueue_pods;
 mod kueue_provisioning;
+mod kueue_refused_nodes;
 mod kueue_scaled_sets;
 mod kueue_scheduling;
 mod kueue_victims;

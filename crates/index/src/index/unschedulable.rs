@@ -174,8 +174,13 @@ impl Index {
         }
     }
 
+    /// Notes that an exclusion of this gang ends then.
+    pub(crate) fn note_exclusion(&mut self, uid: &str, until: MicroTime) {
+        self.exclusion_expiry.insert((until, uid.to_owned()));
+    }
+
     fn remove_node_exclusions(&mut self, uid: &str, is_over: impl Fn(&str, MicroTime) -> bool) {
-        let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
+        let Some(wrapper) = self.wrappers.get_mut(uid) else { return self.readmit_nodes(uid, is_over) };
         let before = wrapper.excluded_nodes.len();
         wrapper.excluded_nodes.retain(|node, until| !is_over(node, *until));
         if wrapper.excluded_nodes.len() < before {

@@ -270,7 +270,7 @@ impl Index {
     }
 
     /// The node with this host name, or one of this name that has none.
-    fn node_of(&self, host: &str) -> Option<&Node> {
+    pub(super) fn node_of(&self, host: &str) -> Option<&Node> {
         let named =
             self.hosts.get(host).and_then(|nodes| nodes.first()).and_then(|name| self.world.node(name));
         let unnamed = || self.world.node(host).filter(|node| !node.labels.contains_key(HOSTNAME));

@@ -1,6 +1,6 @@
 //! The state of each Workload, and its gang.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::kueue::status::{
@@ -15,6 +15,7 @@ use model::{
 
 use super::failed_nodes::Replacement;
 use super::queues::queue_node;
+use super::refused_nodes::is_timed_out;
 use super::requests::{self, Ranges};
 use super::seats::has_broad_domains;
 use super::usage::local_queue_name;
@@ -45,6 +46,8 @@ pub struct WorkloadRow {
     /// How many times over its declared run time counts while it waits.
     pub(crate) run_factor: i64,
     pub(super) pod_sets: Arc<[PodSet]>,
+    /// Nodes where its pods were unschedulable, and when each exclusion expires.
+    pub(super) refused: BTreeMap<NodeName, MicroTime>,
     /// Why its requests are refused.
     pub(super) refusal: Option<String>,
     /// An admission that is decided and not observed yet.
@@ -246,6 +249,9 @@ impl Index {
         };
         let replacement = known.filter(is_replacing).map(|known| known.replacement.clone());
         let queue = known.map(WorkloadRow::queue_key);
+        let refused = known.map(|known| known.refused.clone()).unwrap_or_default();
+        let has_failed =
+            is_timed_out(&object.status) && known.is_none_or(|known| !is_timed_out(&known.object.status));
         let run_factor = known.map_or(1, |known| known.run_factor);
         let is_broad = has_broad_domains(object.status.admission.as_ref());
         let seats = known.filter(|_| is_broad).map(WorkloadRow::known_seats);
@@ -266,6 +272,7 @@ impl Index {
             eviction: eviction.filter(|_| holds && !object.status.is(EVICTED)),
             phase: WorkloadPhase::Inactive,
             pod_sets,
+            refused,
             refusal,
             object,
         };
@@ -286,6 +293,9 @@ impl Index {
         let phase = self.kueue.workloads.insert(uid.clone(), row).map(|known| known.phase);
         if let Some(row) = self.kueue.workloads.get_mut(&uid) {
             row.phase = phase.unwrap_or_default();
+        }
+        if has_failed {
+            self.exclude_refused_nodes(&uid);
         }
         self.note_claims(&uid);
         self.note_slices(&uid, true);
@@ -518,6 +528,7 @@ impl Index {
             pod_sets,
             replaces,
             places: self.places_of(row, &queue_name),
+            excluded: row.excluded(&state),
             unhealthy: self.unhealthy_nodes(row),
             gated: self.kueue.rules.gates_preemption && row.object.has_closed_gate(),
             state,
