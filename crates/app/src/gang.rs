@@ -1,8 +1,7 @@
 //! What a report says about a gang, for tables and exit codes. It is read from the JSON of the report, as `-o json` prints it, because
 //! the controller that answers may be of another version.
 
-use std::collections::BTreeMap;
-
+use controllers::PodsPerNode;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -144,16 +143,10 @@ impl Gang {
 
     /// Where its pods are.
     fn places(&self) -> Option<String> {
-        let places: BTreeMap<&str, u64> = self.0["places"]
-            .as_object()?
-            .iter()
-            .filter_map(|(node, pods)| Some((node.as_str(), pods.as_u64()?)))
-            .collect();
-        let text = |(node, pods): (&&str, &u64)| {
-            format!("{node} ({pods} {})", if *pods == 1 { "pod" } else { "pods" })
-        };
-        let places: Vec<String> = places.iter().map(text).collect();
-        (!places.is_empty()).then(|| format!("on {}", places.join(", ")))
+        let places = self.0["places"].as_object()?.iter();
+        let places = places.filter_map(|(node, pods)| Some((node.as_str().into(), pods.as_u64()?))).collect();
+        let places = PodsPerNode(places);
+        (!places.0.is_empty()).then(|| format!("on {places}"))
     }
 
     /// What exit codes tell about it.

@@ -72,7 +72,7 @@ pub use kueue::write::without_finalizer;
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};
 pub use meter::{METRICS, Meter, Metric, MetricType, Metrics, Role};
-pub use model::{FairSharing, GangStatus, Packing, PendingStatus, TopologyPolicy};
+pub use model::{FairSharing, GangStatus, Packing, PendingStatus, PodsPerNode, TopologyPolicy};
 pub use provisioning::ProvisioningConfig;
 pub use published_config::{publish_config, publish_kueue_options, published_config};
 pub use release::{Release, Released, lease_holder, live_lease_holder, release, release_finalizers};

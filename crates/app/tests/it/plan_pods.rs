@@ -137,7 +137,10 @@ fn pods_and_sets_of_pods_start_or_wait_as_planned() {
 
     let planned = printed(&plan(dir, &[deployment("app", 5)]));
     assert_eq!(states(&planned), (4, 1), "{planned}");
-    assert!(planned.starts_with("Workload default/pod-app-1 would be admitted now\n"), "{planned}");
+    assert!(
+        planned.starts_with("Workload default/pod-app-1 would be admitted now, on n (1 pod)\n"),
+        "{planned}"
+    );
     let answer = request(&address, "GET /apis/apps/v1/namespaces/default/deployments", "").unwrap();
     assert!(!answer.contains("\"uid\""), "a plan creates nothing: {answer}");
     assert_eq!(running.end(), Some(0));
@@ -166,7 +169,10 @@ fn a_plan_counts_the_pods_of_a_group_and_says_what_is_missing() {
     // The other pod is in the cluster.
     create(&address, "/api/v1/namespaces/default/pods", &members[1]);
     let planned = printed(&plan(dir, &members[..1]));
-    assert!(planned.starts_with("Workload default/one would be admitted now\n"), "{planned}");
+    assert!(
+        planned.starts_with("Workload default/one would be admitted now, on cpu (2 pods)\n"),
+        "{planned}"
+    );
 
     let mut empty = stateful_set("web");
     empty["spec"]["replicas"] = 0.into();

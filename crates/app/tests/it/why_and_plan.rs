@@ -214,7 +214,9 @@ async fn why_and_plan_answer_about_workloads() {
     let queue = "  LocalQueue team of ClusterQueue shared\n";
     assert_eq!(
         first,
-        format!("Workload default/first would be admitted now\n  main: 1 pod, cpu in main\n{queue}")
+        format!(
+            "Workload default/first would be admitted now, on n (1 pod)\n  main: 1 pod, cpu in main\n{queue}"
+        )
     );
     let pending = "Workload default/second would be pending, at position 1 of 1\n  needs 2 cpu in flavor main; quota \
         clusterqueue:shared has 1 of at most 4 left\n  start unknown: default/first declares no run time (set ";

@@ -307,8 +307,7 @@ fn times_are_formatted_in_rfc_3339() {
 
 #[test]
 fn a_text_names_twenty_nodes_and_counts_the_others() {
-    let places =
-        |nodes: u64| PodsPerNode((0..nodes).map(|at| (format!("n{at:02}").into(), 1 + at % 2)).collect());
+    let places = |nodes: u64| PodsPerNode((0..nodes).map(|at| (format!("n{at:02}"), 1 + at % 2)).collect());
     assert!(places(21).to_string().ends_with(", n20 (1 pod)"));
     assert!(places(24).to_string().ends_with(", n19 (2 pods) and 4 other nodes (6 pods)"));
 }
