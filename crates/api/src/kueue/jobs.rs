@@ -440,11 +440,13 @@ fn copied_annotations(job: &Value) -> Map<String, Value> {
     entries(&job["metadata"]["annotations"]).filter(|(key, value)| is_copied(key, value)).collect()
 }
 
-/// The annotations of a job that the planner uses and its Workload lacks; null for those that the job has no more.
+/// The annotations of a job that the planner uses and its Workload lacks; null for those that the job has no more. A Workload that was
+/// there before its job keeps those that it has of its own.
 pub fn new_gang_annotations(job: &Value, workload: &Value) -> Map<String, Value> {
     let of = |object: &Value, key: &str| object["metadata"]["annotations"][key].clone();
+    let is_prebuilt = prebuilt_workload(job).is_some();
     let all = OF_GANGS.iter().map(|key| ((*key).to_owned(), of(job, key)));
-    all.filter(|(key, value)| of(workload, key) != *value).collect()
+    all.filter(|(key, value)| of(workload, key) != *value && !(is_prebuilt && value.is_null())).collect()
 }
 
 fn entries(map: &Value) -> impl Iterator<Item = (String, Value)> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::common::jobs::*;
 use crate::common::kueue::*;
 use crate::common::{Cluster, Running};
+use api::kueue::jobs::new_gang_annotations;
 use controllers::{Config, Kueue};
 use kube::api::DynamicObject;
 use model::Gang;
@@ -68,6 +69,18 @@ async fn a_workload_follows_the_annotations_of_its_job() {
     let known = gang(&controller, &name);
     assert_eq!(known.checkpointed_at.unwrap().to_string(), "2026-11-21T09:30:00Z");
     assert!(!known.protected);
+}
+
+/// A Workload that was there before its job is not the job's: what its author wrote stays.
+#[test]
+fn a_prebuilt_workload_keeps_its_own_annotations() {
+    let workload = json!({"metadata": {"annotations": {"muster.dev/protected": "true"}}});
+    let mut job = json!({"metadata": {"annotations": {"muster.dev/expected-duration": "1h"}}});
+    let all = json!({"muster.dev/expected-duration": "1h", "muster.dev/protected": null});
+    assert_eq!(Value::from(new_gang_annotations(&job, &workload)), all);
+    job["metadata"]["labels"] = json!({"kueue.x-k8s.io/prebuilt-workload-name": "w"});
+    let own = json!({"muster.dev/expected-duration": "1h"});
+    assert_eq!(Value::from(new_gang_annotations(&job, &workload)), own);
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,8 @@ pub(super) struct Overruns {
     due: BTreeSet<(i64, String)>,
     /// By namespace.
     found: BTreeMap<String, Overrun>,
+    /// The time of the last [`Overruns::advance`].
+    now: i64,
     /// The namespaces whose factor has changed since the last [`Overruns::advance`].
     changed: BTreeSet<String>,
     /// Whether `found` has changed since the last [`Index::take_changed_overruns`].
@@ -102,7 +104,7 @@ impl Overruns {
         self.is_new |= self.found.insert(namespace.to_owned(), merged) != Some(merged);
     }
 
-    /// Observes the start or the end of the run of a gang.
+    /// Observes the start or the end of the run of a gang. One that ended too long ago counts no more.
     fn observe(&mut self, uid: &str, observed: Observed) {
         if let Observed::Runs(run) = observed {
             if let Some(run) = run
@@ -116,6 +118,7 @@ impl Overruns {
         self.runs.remove(uid);
         if let Observed::Ended(Some(run), ended_us) = observed
             && ended_us > run.overruns_at()
+            && ended_us.saturating_add(COUNTS_US) > self.now
         {
             self.add(&run, ended_us);
         }
@@ -123,6 +126,7 @@ impl Overruns {
 
     /// Applies the time. Returns the namespaces whose factor has changed.
     fn advance(&mut self, now: i64) -> BTreeSet<String> {
+        self.now = self.now.max(now);
         while let Some((due, uid)) = self.due.first().filter(|(due, _)| *due < now).cloned() {
             self.due.remove(&(due, uid.clone()));
             let Some(run) = self.runs.get(&uid).cloned() else { continue };

@@ -1,8 +1,7 @@
 //! Nodes that kube-scheduler refuses to the pods of a Workload: a plugin rejects the node, or other pods took the place.
 //!
 //! Such a Workload is evicted when its pods are not ready in time. The nodes are excluded for it for a while, so that the next plan
-//! uses other nodes, as for AppWrappers ([`crate::index`], `unschedulable`). A new process knows those of Workloads whose pods are
-//! still there.
+//! uses other nodes, as for AppWrappers ([`crate::index`], `unschedulable`). A restart of the controller forgets them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,9 +31,10 @@ impl Index {
     /// so that they are still excluded if it fails on other nodes. To be called when it is evicted.
     pub(super) fn exclude_refused_nodes(&mut self, uid: &str) {
         let Some(row) = self.kueue.workloads.get(uid) else { return };
-        let now = MicroTime(self.world().clock().0);
-        let pause_us = row.object.status.requeue_at().map_or(0, |at| at.0.saturating_sub(now.0));
-        let until = MicroTime(now.0.saturating_add(pause_us.saturating_mul(2).max(EXCLUSION_MIN_US)));
+        let status = &row.object.status;
+        let Some(evicted) = status.condition(EVICTED).and_then(Condition::since) else { return };
+        let pause_us = status.requeue_at().map_or(0, |at| at.0.saturating_sub(evicted.0));
+        let until = MicroTime(evicted.0.saturating_add(pause_us.saturating_mul(2).max(EXCLUSION_MIN_US)));
         let refused = self
             .pods
             .of_workload(row.namespace(), row.slice_name())

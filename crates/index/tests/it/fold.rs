@@ -552,5 +552,9 @@ fn declared_run_times_count_as_many_times_over_as_others_of_the_namespace_were_e
     assert_eq!(runs(&mut next, at(120)), [64, 1], "a new process after it was deleted, with the record");
     assert_eq!(runs(&mut next, MicroTime(at(60).0 + DAY)), [1, 1], "the record ends with its day");
     assert_eq!(next.take_changed_overruns().unwrap().len(), 0);
-    assert_eq!(runs(&mut new(&completed), MicroTime(at(60).0 + DAY)), [1, 1], "a day after the end");
+    let mut late = new(&completed);
+    assert_eq!(runs(&mut late, MicroTime(at(60).0 + DAY)), [1, 1], "a day after the end");
+    late.take_changed_overruns();
+    assert_eq!(runs(&mut late, MicroTime(at(61).0 + DAY)), [1, 1]);
+    assert_eq!(late.take_changed_overruns(), None, "it is not found again in each plan");
 }
