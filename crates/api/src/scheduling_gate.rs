@@ -80,7 +80,10 @@ pub(crate) fn unplanned(spec: &Value, rules: &PodRules) -> Vec<&'static str> {
 
 /// Removes these gates from every pod template of an object. Returns how many templates had one.
 pub fn remove_gates(object: &mut Value, gates: &[&str]) -> usize {
-    let remove = |spec: &mut Value| gates.iter().fold(false, |had, gate| remove_from(spec, gate) || had);
+    let remove = |spec: &mut Value| {
+        let removed: Vec<bool> = gates.iter().map(|gate| remove_from(spec, gate)).collect();
+        removed.contains(&true)
+    };
     pod_specs_mut(object).into_iter().map(|spec| usize::from(remove(spec))).sum()
 }
 
