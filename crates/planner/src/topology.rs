@@ -13,12 +13,12 @@ mod choice;
 mod tree;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{
-    Assignment, Basis, Cause, ClassIx, FreeResources, NodeIx, NodeName, Obstacle, PodSet, QueueingHint,
-    SearchOutcome, Shape, Term, TopologyError, TopologyMode, TopologyPolicy, TopologyRequest,
+    Assignment, Basis, Cause, ClassIx, DomainPath, FreeResources, NodeIx, NodeName, Obstacle, PodSet,
+    QueueingHint, SearchOutcome, Shape, Term, TopologyError, TopologyMode, TopologyPolicy, TopologyRequest,
     TopologyShortage, TopologySlice, World,
 };
 
@@ -176,6 +176,14 @@ impl<'s> Unit<'s> {
         })
     }
 
+    /// The domains of the lowest level that its pods may use, with their nodes.
+    pub(crate) fn domains<'w>(
+        &self,
+        world: &'w World,
+    ) -> impl Iterator<Item = (&'w DomainPath, &'w BTreeSet<NodeIx>)> {
+        world.domains(&self.levels).filter(|(path, _)| path.starts_with(&self.within))
+    }
+
     /// Whether there is room for all pods, found without the tree of domains, at the first nodes that have enough. `false` also if
     /// only the tree can tell: with a leader or slices.
     fn has_room(&self, world: &World, mut capacity: impl FnMut(NodeIx) -> Option<PodCapacity>) -> bool {
@@ -187,8 +195,7 @@ impl<'s> Unit<'s> {
             TopologyMode::Preferred(_) | TopologyMode::Unconstrained => 0,
         };
         let (mut domain, mut room): (&[Arc<str>], u64) = (&[], 0);
-        let domains = world.domains(&self.levels).filter(|(path, _)| path.starts_with(&self.within));
-        for (path, nodes) in domains {
+        for (path, nodes) in self.domains(world) {
             if domain != &path[..depth] {
                 (domain, room) = (&path[..depth], 0);
             }

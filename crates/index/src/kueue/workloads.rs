@@ -512,18 +512,19 @@ impl Index {
         let pod_sets = self.with_claims(row, pod_sets);
         let pod_sets = self.with_implied_topology(&queue_name, pod_sets);
         let meta = &row.object.metadata;
+        let limits = self.limits_in(&meta.namespace);
         let local_queue = local_queue_name(&meta.namespace, &row.object.spec.queue_name);
         Some(Gang {
             key: row.key(),
             uid: uid.to_owned(),
             queue: self.world.queue_ix(queue),
             local_queue: self.world.local_queue_ix(&local_queue),
-            priority: self.limits_in(row.namespace()).capped(self.effective_priority(row) * 1000),
+            priority: limits.capped(self.effective_priority(row) * 1000),
             queued_at: row.queued_at(&self.kueue.rules),
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
             runs_us: row.runs_us(&state),
             checkpointed_at: row.annotations.checkpointed_at.map(|time| Time(time.0)),
-            protected: row.annotations.is_protected && self.limits_in(row.namespace()).allows_protected,
+            protected: row.annotations.is_protected && limits.allows_protected,
             reclaimable: if replaces.is_some() { Vec::new() } else { self.reclaimed(row) },
             pod_sets,
             replaces,

@@ -66,9 +66,7 @@ impl Tree {
         self.leaves.entry(path.clone()).or_default().insert(ix);
         self.path_by_node.insert(ix, path);
     }
-}
 
-impl Tree {
     /// The same path with the values of its neighbours, as far as they are equal: domains of one parent have the same allocation
     /// for its value, so that they are told apart without a look at the text.
     fn shared(&self, path: DomainPath) -> DomainPath {

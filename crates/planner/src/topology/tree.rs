@@ -50,8 +50,7 @@ impl<'w> Domain<'w> {
             capacity.without_leader > 0 || capacity.with_leader.is_some()
         };
         let (mut all, mut ranges) = (Vec::new(), Vec::new());
-        let domains = world.domains(&unit.levels).filter(|(path, _)| path.starts_with(&unit.within));
-        for (path, nodes) in domains {
+        for (path, nodes) in unit.domains(world) {
             let first = all.len();
             let of_nodes = nodes.iter().filter_map(|node| Some((*node, capacity(*node)?)));
             all.extend(of_nodes.filter(has_room));

@@ -196,14 +196,7 @@ fn held(index: &Index, row: &WorkloadRow, status: &Status) -> WorkloadPlaces {
     let longest_s = row.object.spec.maximum_execution_time_seconds.filter(|_| is_admitted);
     let left_us = longest_s.map(|longest_s| (i64::from(longest_s) - before_s).saturating_mul(1_000_000));
     let open = status.admission_checks.iter().filter(|check| check.state != "Ready");
-    let assignment = match &row.phase {
-        WorkloadPhase::Starting(assignment) | WorkloadPhase::Reserved(assignment) => Some(assignment),
-        WorkloadPhase::Inactive
-        | WorkloadPhase::Inadmissible(_)
-        | WorkloadPhase::Waiting
-        | WorkloadPhase::Nominated(_)
-        | WorkloadPhase::AwaitsPods => None,
-    };
+    let assignment = index.world().gang(row.uid()).and_then(|gang| gang.state.assignment());
     WorkloadPlaces {
         nodes: PodsPerNode::of(index.world(), row.uid(), assignment),
         is_admitted,
